@@ -1,0 +1,238 @@
+//! What the staff's tools exchange with the admin listener, under `/admin/api`.
+//!
+//! | request | body | answer |
+//! | --- | --- | --- |
+//! | `POST /admin/api/sales` | [`SaleDraft`] | 201 [`SaleDetail`] |
+//! | `GET /admin/api/sales` | | [`Page`] of [`SaleDetail`] |
+//! | `GET /admin/api/sales/{saleId}` | | [`SaleDetail`] |
+//! | `POST /admin/api/sales/{saleId}/preheat` | | [`PreheatReport`] |
+//! | `POST /admin/api/sales/{saleId}/open`, `…/pause`, `…/close` | | [`SaleDetail`] |
+//! | `POST /admin/api/sales/{saleId}/items/{itemId}/restock` | [`Restock`] | [`SaleDetail`] |
+//! | `GET /admin/api/sales/{saleId}/orders?cursor=&limit=` | | [`Page`] of [`OrderRow`] |
+//! | `GET /admin/api/orders/{orderId}` | | [`OrderRow`] |
+//! | `POST /admin/api/orders/{orderId}/mark-paid` | [`MarkPaid`] | [`Paid`] |
+//! | `GET /admin/api/audit` | | [`AuditReport`] |
+
+use serde::{Deserialize, Serialize};
+
+use crate::Money;
+
+/// A new sale. Unknown members are refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SaleDraft {
+    /// The sale's name, 1 to 200 bytes.
+    pub name: String,
+    /// When it opens: RFC 3339 with an offset.
+    pub opens_at: String,
+    /// When it closes: RFC 3339 with an offset.
+    pub closes_at: String,
+    /// How long an order may stay unpaid, in seconds; 600 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payment_window_seconds: Option<u64>,
+    /// Most units one user may hold in the whole sale; 1 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_units_per_user: Option<u32>,
+    /// The items, 1 to 1,000.
+    pub items: Vec<ItemDraft>,
+}
+
+/// One item of a new sale.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ItemDraft {
+    /// The shop's product id, 1 to 128 bytes.
+    pub product_id: String,
+    /// What the page calls it; the product id when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Units for sale, 1 to 1,000,000,000.
+    pub quantity: u64,
+    /// Price of one unit in minor units, 0 or more.
+    pub price_minor: i64,
+    /// Usual price of one unit in minor units.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list_price_minor: Option<i64>,
+    /// ISO 4217 code.
+    pub currency: String,
+}
+
+/// One item as the staff sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ItemDetail {
+    /// The item's id, used in the purchase path.
+    pub item_id: String,
+    /// The shop's product id.
+    pub product_id: String,
+    /// What the page calls it.
+    pub title: String,
+    /// Price of one unit.
+    pub price: Money,
+    /// Units in the sale, from the ledger.
+    pub quantity: u64,
+    /// Units of live orders (pending and paid), from the ledger.
+    pub sold: u64,
+    /// Units nobody holds, from the stock; absent when the stock is not loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<u64>,
+}
+
+/// One sale as the staff sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SaleDetail {
+    /// The sale's id.
+    pub sale_id: String,
+    /// The sale's name.
+    pub name: String,
+    /// `draft`, `preheated`, `open`, `paused` or `closed`.
+    pub state: String,
+    /// Why selling is stopped beside the state; absent when it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<String>,
+    /// The generation of the sale's stock; 0 before the first preheat.
+    pub epoch: u64,
+    /// When it opens.
+    pub opens_at: String,
+    /// When it closes.
+    pub closes_at: String,
+    /// How long an order may stay unpaid, in seconds.
+    pub payment_window_seconds: u64,
+    /// Most units one user may hold in the whole sale.
+    pub max_units_per_user: u32,
+    /// The items, in the order of their ids.
+    pub items: Vec<ItemDetail>,
+}
+
+/// What a preheat loaded, read back from the stock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PreheatReport {
+    /// The sale's id.
+    pub sale_id: String,
+    /// The epoch that was loaded.
+    pub epoch: u64,
+    /// Whether every item read back as the ledger has it.
+    pub ok: bool,
+    /// One line per item.
+    pub items: Vec<PreheatItem>,
+}
+
+/// One item of a [`PreheatReport`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PreheatItem {
+    /// The item's id.
+    pub item_id: String,
+    /// Units in the sale, from the ledger.
+    pub quantity: u64,
+    /// Units of live orders, from the ledger.
+    pub sold: u64,
+    /// Units nobody holds, read back from the stock.
+    pub free: u64,
+    /// Units in holds, read back from the stock.
+    pub held: u64,
+    /// Whether `free + held = quantity` and `held = sold`.
+    pub ok: bool,
+}
+
+/// A change of an item's quantity by a difference, never to an absolute value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Restock {
+    /// A UUID that the caller chose: the same operation sent again changes nothing more.
+    pub operation_id: String,
+    /// Units to add (positive) or to take away (negative), not 0.
+    pub units: i64,
+}
+
+/// One order as the ledger has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OrderRow {
+    /// The order's UUID.
+    pub order_id: String,
+    /// The sale it belongs to.
+    pub sale_id: String,
+    /// The item it claims.
+    pub item_id: String,
+    /// The user who placed it.
+    pub user_id: String,
+    /// Units claimed.
+    pub quantity: u32,
+    /// `PENDING`, `PAID`, `EXPIRED`, `CANCELLED`, `REJECTED` or `REFUNDED`.
+    pub status: String,
+    /// Why the ledger refused it; only with `REJECTED`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What is to be paid for all units.
+    pub total: Money,
+    /// When the stock took the units.
+    pub reserved_at: String,
+    /// Until when a payment may begin.
+    pub expires_at: String,
+}
+
+/// One page of a listing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page<T> {
+    /// The rows of this page, in the listing's order.
+    pub items: Vec<T>,
+    /// What to send as `cursor` for the next page; absent on the last one.
+    #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A payment that the staff enters by hand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MarkPaid {
+    /// Names the event: the same id sent again changes nothing more. 1 to 128 bytes.
+    pub event_id: String,
+    /// Names the payment; the event id when absent. 1 to 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payment_id: Option<String>,
+    /// What was paid, in minor units; must be the order's total.
+    pub amount_minor: i64,
+    /// ISO 4217 code; must be the order's.
+    pub currency: String,
+}
+
+/// What became of a [`MarkPaid`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Paid {
+    /// The order's UUID.
+    pub order_id: String,
+    /// `PAID`, `DUPLICATE`, `REFUND_DUE` or `AMOUNT_MISMATCH`.
+    pub outcome: String,
+    /// The order's status afterwards; absent when the ledger does not know the order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+}
+
+/// What an audit found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditReport {
+    /// Whether no invariant was violated.
+    pub ok: bool,
+    /// Whether nothing was in flight, so that the at-rest invariants were checked too.
+    pub at_rest: bool,
+    /// The invariants that were checked, by the numbers of the protocol, such as `I1`.
+    pub checked: Vec<String>,
+    /// How many orders were looked at.
+    pub orders: u64,
+    /// One line per violation.
+    pub findings: Vec<AuditFinding>,
+}
+
+/// One violated invariant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditFinding {
+    /// The invariant's number, such as `I1`.
+    pub invariant: String,
+    /// What is wrong, with ids and figures.
+    pub detail: String,
+}

@@ -1,0 +1,166 @@
+//! What buyers and the sale page exchange with the public listener.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// An amount of money; all three members say the same amount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Money {
+    /// Decimal text in the currency's major unit, such as `"19.90"`.
+    pub amount: String,
+    /// ISO 4217 code, such as `"EUR"`.
+    pub currency: String,
+    /// The same amount in the currency's minor unit, such as `1990`.
+    pub minor: i64,
+}
+
+/// The 202 of a purchase: reserved and durably queued, not yet sold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PurchaseAccepted {
+    /// The order's UUID, valid from now on in `GET /api/flash-sales/orders/{orderId}`.
+    pub order_id: String,
+    /// `PENDING` for a new order; a replay carries the order's present status.
+    pub status: String,
+    /// Whether a payment may begin; false until the order is in the ledger.
+    pub payable: bool,
+}
+
+/// One order as its owner sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OrderView {
+    /// The order's UUID.
+    pub order_id: String,
+    /// The sale it belongs to.
+    pub sale_id: String,
+    /// The item it claims.
+    pub item_id: String,
+    /// Units claimed.
+    pub quantity: u32,
+    /// `PENDING`, `PAID`, `EXPIRED`, `CANCELLED`, `REJECTED` or `REFUNDED`.
+    pub status: String,
+    /// Whether a payment may begin now.
+    pub payable: bool,
+    /// What is to be paid for all units.
+    pub total: Money,
+    /// When the stock took the units.
+    pub reserved_at: String,
+    /// Until when a payment may begin; absent while the order is still queued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// Why the ledger refused it; only with `REJECTED`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// One item of a sale as the page shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ItemView {
+    /// The item's id, used in the purchase path.
+    pub item_id: String,
+    /// The shop's product id.
+    pub product_id: String,
+    /// What the page calls it.
+    pub title: String,
+    /// Price of one unit in this sale.
+    pub price: Money,
+    /// Usual price of one unit, when the shop names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list_price: Option<Money>,
+    /// Units in the sale; absent when the sale hides its stock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantity: Option<u64>,
+    /// Units nobody holds; absent when the sale hides its stock or the stock cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<u64>,
+    /// Units held by unpaid orders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<u64>,
+    /// Units paid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sold: Option<u64>,
+}
+
+/// One sale as the page shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SaleView {
+    /// The sale's id.
+    pub sale_id: String,
+    /// The sale's name.
+    pub name: String,
+    /// `draft`, `preheated`, `open`, `paused` or `closed`.
+    pub state: String,
+    /// When it opens.
+    pub opens_at: String,
+    /// When it closes.
+    pub closes_at: String,
+    /// The server's clock when this was written, for the countdown.
+    pub server_time: String,
+    /// Most units one user may hold in the whole sale.
+    pub max_units_per_user: u32,
+    /// How long an order may stay unpaid, in seconds.
+    pub payment_window_seconds: u64,
+    /// The items, in the order of their ids.
+    pub items: Vec<ItemView>,
+}
+
+/// My orders in one sale.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MyOrders {
+    /// The orders, newest first.
+    pub orders: Vec<OrderView>,
+}
+
+/// The server's clock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TimeView {
+    /// RFC 3339 UTC with milliseconds.
+    pub now: String,
+    /// The same moment in milliseconds since 1970-01-01T00:00:00Z.
+    pub epoch_ms: i64,
+}
+
+/// An error: RFC 9457 problem details with the article's `error` member.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// A URI reference that names the kind of problem.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The kind in a few words.
+    pub title: String,
+    /// The HTTP status again.
+    pub status: u16,
+    /// What happened, why, and what to do.
+    pub detail: String,
+    /// The stable error word, such as `SOLD_OUT`.
+    pub error: String,
+    /// The request this answers; absent in the static refusals, where only the header has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// The order concerned, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order_id: Option<String>,
+    /// Further members of particular errors (`opensAt`, `startsInMs`, `left`, `mayReturn`).
+    #[serde(flatten)]
+    pub more: BTreeMap<String, JsonScalar>,
+}
+
+/// The values that further members of a [`Problem`] take.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum JsonScalar {
+    /// A truth value.
+    Bool(bool),
+    /// A whole number.
+    Integer(i64),
+    /// Text.
+    Text(String),
+    /// Several texts.
+    Texts(Vec<String>),
+}
