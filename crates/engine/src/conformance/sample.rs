@@ -1,0 +1,43 @@
+//! Values for tests.
+
+use crate::clock::Timestamp;
+use crate::delivery::{Position, TopicId};
+use crate::order::{Epoch, ItemId, Money, OrderId, OrderPlaced, Reservation, SaleId, Units, UserId};
+
+/// 19.90 EUR.
+pub fn price() -> Money {
+    Money { minor: 1990, currency: "EUR".parse().expect("EUR is a currency") }
+}
+
+/// User number `n`.
+pub fn user(n: u64) -> UserId {
+    UserId::new(&format!("user-{n}")).expect("a short plain id")
+}
+
+/// Order id number `n`.
+pub fn order_id(n: u64) -> OrderId {
+    OrderId(uuid::Uuid::from_u128(0x0198_c5a4_7b1e_7c3a_9d2f_0000_0000_0000 + u128::from(n)))
+}
+
+/// Order number `n` of user number `n`: one unit of item 1 in sale 1, epoch 1.
+pub fn order_placed(n: u64) -> OrderPlaced {
+    let reservation = Reservation {
+        order: order_id(n),
+        sale: SaleId(1),
+        bucket: 0,
+        item: ItemId(1),
+        user: user(n),
+        units: Units(1),
+        epoch: Epoch(1),
+        seq: n,
+        reserved_at: Timestamp::from_ms(1_000),
+        trace: None,
+        retake_of: None,
+    };
+    OrderPlaced { reservation, price: price() }
+}
+
+/// A place in partition 0 of a topic.
+pub fn position(next: u64) -> Position {
+    Position { topic: TopicId("sample".to_owned()), partition: 0, next }
+}

@@ -1,0 +1,253 @@
+//! The gate: the cheapest check first, so that 98 % of requests end here without crypto, network
+//! or allocation.
+//!
+//! Which refusal wins, in this order: no such item, no token, outside the window, flagged sold out,
+//! not taking orders, bad token, bad request.
+
+mod jwt;
+mod sold_out;
+mod winners;
+
+pub use jwt::{BadToken, JwtKey, JwtRules, JwtVerifier, WeakSecret};
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::clock::{Clock, Timestamp};
+use crate::order::{Epoch, ItemId, Money, OrderId, SaleId, Units, UserId};
+use crate::sale::{Catalog, Sale, SaleState};
+pub(crate) use sold_out::Flag;
+use sold_out::SoldOutFlags;
+use winners::Winners;
+
+/// Longest Idempotency-Key, in bytes.
+pub const IDEMPOTENCY_KEY_MAX: usize = 128;
+
+/// A purchase request as it came in, before anything is believed.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<'a> {
+    /// From the path.
+    pub item: ItemId,
+    /// What stands behind `Bearer `, when the request has it.
+    pub bearer: Option<&'a [u8]>,
+    /// The Idempotency-Key header.
+    pub idempotency_key: Option<&'a [u8]>,
+    /// What the body says; read only by requests that came this far.
+    pub wish: Wish,
+    /// Trace context to travel with the order.
+    pub trace: Option<&'a str>,
+}
+
+/// What the body of a purchase says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// A well-formed body, or none.
+    Wanted {
+        /// Units; 1 when the body does not say.
+        quantity: i64,
+        /// The price the buyer saw, in minor units.
+        expected_price_minor: Option<i64>,
+    },
+    /// The quantity is not a whole number.
+    BadQuantity,
+    /// Not a JSON object, or a member of a wrong type.
+    Malformed,
+}
+
+/// A request that may ask the stock.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The order it will be.
+    pub order: OrderId,
+    /// Whether the order id comes from an Idempotency-Key, so that a held order is a replay.
+    pub keyed: bool,
+    /// Who buys, from a verified token.
+    pub user: UserId,
+    /// The sale.
+    pub sale: SaleId,
+    /// The sale's epoch as the gateway knows it.
+    pub epoch: Epoch,
+    /// Most units per user.
+    pub limit: Units,
+    /// The item.
+    pub item: ItemId,
+    /// Units wanted.
+    pub units: Units,
+    /// Price of one unit.
+    pub price: Money,
+    /// Trace context to travel with the order.
+    pub trace: Option<String>,
+}
+
+/// Why the gate lets a request go no further.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such item.
+    ItemNotFound,
+    /// No token was sent.
+    NoToken,
+    /// The sale has not begun.
+    NotStarted {
+        /// When it does.
+        opens_at: Timestamp,
+        /// Milliseconds until then, by the stock's clock as far as it is known.
+        starts_in_ms: u64,
+    },
+    /// The sale is over.
+    Ended,
+    /// Nothing was free within the flag's life.
+    SoldOut,
+    /// The sale's stock is not loaded or fenced, or selling is paused.
+    NotReady,
+    /// Something behind the gate is down or too far behind.
+    Busy,
+    /// The token is not good.
+    BadToken(BadToken),
+    /// The body or a header is malformed.
+    InvalidRequest,
+    /// The quantity is not in 1..=limit.
+    InvalidQuantity {
+        /// Most units per user.
+        limit: Units,
+    },
+    /// With a limit above one, a repeated click would be a second order.
+    IdempotencyKeyRequired,
+    /// The price the buyer saw is not the price.
+    PriceChanged {
+        /// The price of one unit.
+        price: Money,
+    },
+}
+
+/// One core's gate. Flags and winners are the core's own, so cores share no lock.
+pub struct Gate {
+    catalog: Arc<ArcSwap<Catalog>>,
+    tokens: Arc<JwtVerifier>,
+    clock: Arc<dyn Clock>,
+    flags: SoldOutFlags,
+    winners: Winners,
+    ids: crate::order::OrderIds,
+}
+
+impl Gate {
+    /// A gate over the shared catalog.
+    pub fn new(catalog: Arc<ArcSwap<Catalog>>, tokens: Arc<JwtVerifier>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            catalog,
+            tokens,
+            clock,
+            flags: SoldOutFlags::default(),
+            winners: Winners::default(),
+            ids: crate::order::OrderIds::new(),
+        }
+    }
+
+    /// Decides whether a request may ask the stock. `taking` says whether the stages behind the
+    /// gate take orders now; it is asked only by requests that are not refused more cheaply.
+    ///
+    /// # Errors
+    /// The [`Refusal`] that wins.
+    pub fn admit(&self, attempt: &Attempt<'_>, taking: impl FnOnce() -> bool) -> Result<Claim, Refusal> {
+        let catalog = self.catalog.load();
+        let sale = catalog.sale_of(attempt.item).ok_or(Refusal::ItemNotFound)?;
+        let bearer = attempt.bearer.ok_or(Refusal::NoToken)?;
+        self.within_window(sale)?;
+        let flagged = self.flags.is_sold_out(attempt.item, self.clock.monotonic());
+        if flagged && !self.winners.may_include(sale.id, bearer) {
+            return Err(Refusal::SoldOut);
+        }
+        if sale.terms.state != SaleState::Open || sale.fence.is_some() {
+            return Err(Refusal::NotReady);
+        }
+        if !taking() {
+            return Err(Refusal::Busy);
+        }
+        let user = match self.tokens.verify(bearer, self.clock.now()) {
+            Ok(user) => user,
+            // A forged token learns nothing about who bought.
+            Err(_) if flagged => return Err(Refusal::SoldOut),
+            Err(bad) => return Err(Refusal::BadToken(bad)),
+        };
+        self.claim(attempt, sale, user)
+    }
+
+    fn within_window(&self, sale: &Sale) -> Result<(), Refusal> {
+        let now = self.clock.now();
+        if now >= sale.terms.closes_at || sale.terms.state == SaleState::Closed {
+            return Err(Refusal::Ended);
+        }
+        if now < sale.terms.opens_at {
+            let starts_in_ms = u64::try_from(sale.terms.opens_at.since(now).as_millis()).unwrap_or(u64::MAX);
+            return Err(Refusal::NotStarted { opens_at: sale.terms.opens_at, starts_in_ms });
+        }
+        Ok(())
+    }
+
+    fn claim(&self, attempt: &Attempt<'_>, sale: &Sale, user: UserId) -> Result<Claim, Refusal> {
+        let item = sale.item(attempt.item).ok_or(Refusal::ItemNotFound)?;
+        let limit = sale.terms.limit;
+        let (quantity, expected) = match attempt.wish {
+            Wish::Wanted { quantity, expected_price_minor } => (quantity, expected_price_minor),
+            Wish::BadQuantity => return Err(Refusal::InvalidQuantity { limit }),
+            Wish::Malformed => return Err(Refusal::InvalidRequest),
+        };
+        let units = u32::try_from(quantity).ok().filter(|units| (1..=limit.0).contains(units));
+        let units = units.map(Units).ok_or(Refusal::InvalidQuantity { limit })?;
+        let key = attempt.idempotency_key;
+        if key.is_some_and(|key| !(1..=IDEMPOTENCY_KEY_MAX).contains(&key.len())) {
+            return Err(Refusal::InvalidRequest);
+        }
+        if limit > Units(1) && key.is_none() {
+            return Err(Refusal::IdempotencyKeyRequired);
+        }
+        if expected.is_some_and(|expected| expected != item.price.minor) {
+            return Err(Refusal::PriceChanged { price: item.price });
+        }
+
+        let order = match key {
+            Some(key) => OrderId::derived(sale.id, &user, key),
+            None => self.ids.next(self.clock.now()),
+        };
+        Ok(Claim {
+            order,
+            keyed: key.is_some(),
+            user,
+            sale: sale.id,
+            epoch: sale.epoch,
+            limit,
+            item: item.id,
+            units,
+            price: item.price,
+            trace: attempt.trace.map(str::to_owned),
+        })
+    }
+
+    /// Who a bearer token belongs to.
+    ///
+    /// # Errors
+    /// [`BadToken`] when it is not good now.
+    pub fn authenticate(&self, bearer: &[u8]) -> Result<UserId, BadToken> {
+        self.tokens.verify(bearer, self.clock.now())
+    }
+
+    /// The stock said that an item has nothing free. Answers what the winners' list needs.
+    pub(crate) fn note_sold_out(&self, item: ItemId, seq: u64) -> Flag {
+        self.flags.set(item, seq, self.clock.monotonic())
+    }
+
+    /// The stock said that an item has something free.
+    pub(crate) fn note_free(&self, item: ItemId) {
+        self.flags.clear(item);
+    }
+
+    /// The stock said that this user holds units of the sale.
+    pub(crate) fn note_holder(&self, sale: SaleId, user: &UserId) {
+        self.winners.add(sale, user.clone());
+    }
+
+    /// Everybody who holds units of the sale, as read from the stock.
+    pub(crate) fn replace_holders(&self, sale: SaleId, users: Vec<UserId>) {
+        self.winners.replace(sale, users);
+    }
+}

@@ -1,0 +1,400 @@
+//! The ledger: the only place that decides. Every final word about an order is one committed row.
+//!
+//! The rules that decide are pure functions in [`judge`]; a backend loads the facts under its
+//! locks, asks them, and writes what they say in the same transaction. What every backend
+//! promises, each with its test in [`conformance::ledger`](crate::conformance::ledger):
+//!
+//! 1. An order id has at most one row, whatever is delivered how often: `a_record_applied_twice_counts_once`.
+//! 2. Positions move with the orders, by compare-and-set: `a_zombie_recorder_is_refused`.
+//! 3. Never more live units than the quantity, never more per user than the limit, whatever the
+//!    stock said: `the_ledger_refuses_what_the_stock_should_have`.
+//! 4. Units return only with a release row of the same transaction: `an_expired_order_leaves_a_release_row`,
+//!    `a_cancelled_order_leaves_a_release_row`.
+//! 5. Terminal states are final: `terminal_states_are_final`.
+//! 6. The deadline decides, not the sweeper: `a_payment_after_the_deadline_is_not_taken`.
+//! 7. A payment is applied once, by payment id and by event id: `a_payment_counts_once`.
+//! 8. A rebuild has one epoch and one owner, its barriers are stored once: `a_rebuild_is_taken_over_not_begun_twice`,
+//!    `a_barrier_is_stored_once`.
+//! 9. A record from before an epoch's barrier is taken, one from behind it is refused as stale:
+//!    `a_record_behind_the_barrier_is_stale`.
+//! 10. A cancelled queued order makes its late message a no-op: `a_queued_order_can_be_cancelled`.
+//! 11. A restock counts once per operation: `a_restock_counts_once`.
+
+pub mod judge;
+mod sqlite;
+
+pub use sqlite::{SqliteError, SqliteLedger};
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use crate::clock::Timestamp;
+use crate::delivery::{Batch, Position};
+use crate::fault::BackendError;
+use crate::order::{
+    Currency, Epoch, ItemId, Order, OrderId, OrderPlaced, OrderStatus, Reservation, SaleId, UserId,
+};
+use crate::sale::{Fence, LoaderToken, NewSale, Sale, SaleState};
+
+/// The whole ledger: one object behind the small traits.
+pub trait Ledger: Sales + Restocks + Orders + Payments + Releases + Positions + Books {}
+
+impl<T: Sales + Restocks + Orders + Payments + Releases + Positions + Books> Ledger for T {}
+
+/// What [`Sales::change_state`] answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeOutcome {
+    /// The sale is in the wanted state, now or before.
+    Done(Sale),
+    /// The sale's present state does not allow it.
+    NotFrom(SaleState),
+    /// There is no such sale.
+    NoSale,
+}
+
+/// What [`Sales::begin_rebuild`] answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RebuildOutcome {
+    /// The caller owns the rebuild of this sale; its epoch and fence are in it.
+    Owned(Sale),
+    /// Another loader took the rebuild over a short while ago.
+    OwnedByOther(Fence),
+    /// The sale's epoch is no longer the one named: somebody rebuilt it meanwhile.
+    Overtaken,
+    /// There is no such sale.
+    NoSale,
+}
+
+/// One page of what a bucket is loaded from. All pages of one rebuild are read while nothing is in
+/// flight, so they are one state.
+#[derive(Clone, Debug, Default)]
+pub struct LoadSnapshot {
+    /// Live orders, by id.
+    pub live: Vec<Reservation>,
+    /// Orders that are closed, by id.
+    pub closed: Vec<OrderId>,
+    /// Where to go on; `None` after the last page.
+    pub next: Option<OrderId>,
+}
+
+/// Sales: their states, fences and epochs.
+#[async_trait]
+pub trait Sales: Send + Sync + 'static {
+    /// Writes a new sale down as a draft.
+    async fn create_sale(&self, sale: &NewSale) -> Result<Sale, BackendError>;
+
+    /// Every sale, by id.
+    async fn sales(&self) -> Result<Vec<Sale>, BackendError>;
+
+    /// One sale.
+    async fn sale(&self, id: SaleId) -> Result<Option<Sale>, BackendError>;
+
+    /// Moves a sale to `to`. With `opens_at`, a window that begins later begins then.
+    async fn change_state(
+        &self,
+        id: SaleId,
+        to: SaleState,
+        opens_at: Option<Timestamp>,
+    ) -> Result<ChangeOutcome, BackendError>;
+
+    /// Takes over the rebuild whose fence stands, if it is the caller's own or nobody's, or its
+    /// owner has not been heard of for `lease`. Where none stands and the epoch is still `from`, begins one in
+    /// the next epoch behind a new fence.
+    async fn begin_rebuild(
+        &self,
+        id: SaleId,
+        from: Epoch,
+        reason: &str,
+        token: LoaderToken,
+        lease: Duration,
+    ) -> Result<RebuildOutcome, BackendError>;
+
+    /// Stores the barriers of an epoch unless they are stored; answers the stored ones. A barrier
+    /// is at least the recorder's position. `None` when the rebuild has another owner.
+    async fn put_barriers(
+        &self,
+        id: SaleId,
+        token: LoaderToken,
+        ends: &[Position],
+    ) -> Result<Option<Vec<Position>>, BackendError>;
+
+    /// One page of the orders to load, at most `limit` rows. `None` when the rebuild has another
+    /// owner.
+    async fn load_snapshot(
+        &self,
+        id: SaleId,
+        token: LoaderToken,
+        after: Option<OrderId>,
+        limit: usize,
+    ) -> Result<Option<LoadSnapshot>, BackendError>;
+
+    /// Lifts the fence; a draft becomes preheated. False when the rebuild has another owner.
+    async fn finish_rebuild(&self, id: SaleId, token: LoaderToken) -> Result<bool, BackendError>;
+}
+
+/// A restock that was begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestockIntent {
+    /// Chosen by the caller; once per operation.
+    pub operation: Uuid,
+    /// The item's sale.
+    pub sale: SaleId,
+    /// The item.
+    pub item: ItemId,
+    /// Units to add or, negative, to take away.
+    pub units: i64,
+    /// The epoch it was begun in.
+    pub epoch: Epoch,
+    /// Where it stands.
+    pub state: RestockState,
+}
+
+/// Where a restock stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestockState {
+    /// Written down; for an addition the ledger's quantity has moved, the stock's not yet surely.
+    Open,
+    /// Ledger and stock have moved.
+    Done,
+    /// Refused or overtaken by a rebuild; nothing moved.
+    Cancelled,
+}
+
+/// What [`Restocks::begin_restock`] answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestockOutcome {
+    /// The intent, new or as it stands.
+    Intent(RestockIntent),
+    /// The operation id names another restock.
+    OtherContent,
+    /// There is no such item in this sale.
+    NoItem,
+    /// The sale has no loaded stock to adjust: draft, closed or fenced.
+    NotNow,
+    /// The quantity would leave 0..=1,000,000,000.
+    OutOfRange,
+}
+
+/// Restocks by difference.
+#[async_trait]
+pub trait Restocks: Send + Sync + 'static {
+    /// Writes the intent down; an addition moves the quantity in the same transaction.
+    async fn begin_restock(
+        &self,
+        operation: Uuid,
+        sale: SaleId,
+        item: ItemId,
+        units: i64,
+    ) -> Result<RestockOutcome, BackendError>;
+
+    /// Ends an open intent of the sale's present epoch, `applied` as the stock answered; a removal
+    /// that was applied moves the quantity in the same transaction. Answers the intent as it
+    /// stands: a rebuild may have ended it first.
+    async fn end_restock(
+        &self,
+        operation: Uuid,
+        applied: bool,
+    ) -> Result<Option<RestockIntent>, BackendError>;
+
+    /// Open intents, oldest first, for the worker that finishes them.
+    async fn open_restocks(&self) -> Result<Vec<RestockIntent>, BackendError>;
+}
+
+/// What became of a batch of records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordOutcome {
+    /// Applied, with the position moved behind it.
+    Recorded(Recorded),
+    /// The position is not where the batch was read from: another recorder was faster. Read it
+    /// again and go on there.
+    Zombie,
+}
+
+/// What applying a batch did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// Rows written PENDING.
+    pub pending: u64,
+    /// Records that were known.
+    pub known: u64,
+    /// Rows written REJECTED.
+    pub rejected: u64,
+    /// Records parked as dead letters.
+    pub dead: u64,
+    /// Orders in the batch that are live now, by bucket: their outbox entries may go.
+    pub live: Vec<(SaleId, Epoch, OrderId)>,
+    /// Sales whose stock was proved to be ahead of the ledger: fence and rebuild them.
+    pub ahead: Vec<SaleId>,
+}
+
+/// What [`Orders::cancel`] answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CancelOutcome {
+    /// Cancelled, now or before.
+    Cancelled(Order),
+    /// Paid already.
+    Paid(Order),
+    /// Closed in another way.
+    Closed(Order),
+    /// The ledger does not know it, and no hold was named that it could be written from.
+    Unknown,
+}
+
+/// Orders.
+#[async_trait]
+pub trait Orders: Send + Sync + 'static {
+    /// Applies a batch of one partition and moves its position, in one transaction.
+    async fn record(&self, batch: &Batch) -> Result<RecordOutcome, BackendError>;
+
+    /// Closes at most `limit` orders whose deadline is over; answers how many.
+    async fn expire(&self, limit: usize) -> Result<u64, BackendError>;
+
+    /// Cancels a user's order. `queued` is what the stock holds under this id, for an order that
+    /// the ledger does not know yet.
+    async fn cancel(
+        &self,
+        id: OrderId,
+        user: &UserId,
+        queued: Option<&OrderPlaced>,
+    ) -> Result<CancelOutcome, BackendError>;
+
+    /// One order.
+    async fn order(&self, id: OrderId) -> Result<Option<Order>, BackendError>;
+
+    /// One user's orders in one sale, newest first, at most `limit`.
+    async fn orders_of(&self, sale: SaleId, user: &UserId, limit: usize) -> Result<Vec<Order>, BackendError>;
+
+    /// A sale's orders by id, from behind `after`, at most `limit`.
+    async fn orders(
+        &self,
+        sale: SaleId,
+        after: Option<OrderId>,
+        limit: usize,
+    ) -> Result<Vec<Order>, BackendError>;
+
+    /// Each id with its order's status, `None` where the ledger does not know it.
+    async fn statuses(&self, ids: &[OrderId]) -> Result<Vec<Option<OrderStatus>>, BackendError>;
+}
+
+/// A payment event that was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PaymentEvent {
+    /// Who says so, such as `manual`.
+    pub provider: String,
+    /// Names the event at the provider.
+    pub event_id: String,
+    /// Names the payment at the provider.
+    pub payment_id: String,
+    /// The order it is for.
+    pub order: OrderId,
+    /// What was paid, in minor units.
+    pub amount_minor: i64,
+    /// In which currency.
+    pub currency: Currency,
+}
+
+/// What became of a payment event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayOutcome {
+    /// The order is paid by it.
+    Paid,
+    /// The event or the payment was decided before; nothing changed.
+    Duplicate,
+    /// The order cannot take it: the money is to be given back.
+    RefundDue,
+    /// Amount or currency are not the order's; stored, nothing else.
+    AmountMismatch,
+    /// The ledger does not know the order; stored for later.
+    NoOrder,
+}
+
+/// Payments.
+#[async_trait]
+pub trait Payments: Send + Sync + 'static {
+    /// Stores an event and decides it in one transaction.
+    async fn pay(&self, event: &PaymentEvent) -> Result<PayOutcome, BackendError>;
+}
+
+/// One order whose units the stock must get back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseRow {
+    /// The order.
+    pub order: OrderId,
+    /// Its sale.
+    pub sale: SaleId,
+    /// Its user.
+    pub user: UserId,
+    /// The sale's epoch, read in the same statement.
+    pub epoch: Epoch,
+}
+
+/// Units on their way back to the stock.
+#[async_trait]
+pub trait Releases: Send + Sync + 'static {
+    /// At most `limit` rows, oldest first, leaving out those of `skip`.
+    async fn releases_due(&self, skip: &[SaleId], limit: usize) -> Result<Vec<ReleaseRow>, BackendError>;
+
+    /// Drops the rows of these orders.
+    async fn releases_done(&self, orders: &[OrderId]) -> Result<(), BackendError>;
+
+    /// Makes sure that these orders have a release row if they are terminal.
+    async fn ensure_releases(&self, orders: &[OrderId]) -> Result<(), BackendError>;
+}
+
+/// How far the queue is recorded.
+#[async_trait]
+pub trait Positions: Send + Sync + 'static {
+    /// Makes a row at 0 for each partition that has none.
+    async fn register(&self, partitions: &[Position]) -> Result<(), BackendError>;
+
+    /// The stored positions.
+    async fn positions(&self) -> Result<Vec<Position>, BackendError>;
+}
+
+/// The books as the auditor reads them, all in one state.
+#[async_trait]
+pub trait Books: Send + Sync + 'static {
+    /// Everything that the invariants are about. Its size is that of the sales' orders (about
+    /// 300 bytes each).
+    async fn books(&self) -> Result<BookSnapshot, BackendError>;
+}
+
+/// One state of the whole ledger.
+#[derive(Clone, Debug, Default)]
+pub struct BookSnapshot {
+    /// The sales.
+    pub sales: Vec<Sale>,
+    /// Every order.
+    pub orders: Vec<Order>,
+    /// Units per sale and user.
+    pub buyers: Vec<(SaleId, UserId, i64)>,
+    /// Every step of every order, in the order they were made: from, to.
+    pub steps: Vec<(OrderId, Option<OrderStatus>, OrderStatus)>,
+    /// Every payment with its order, its outcome and its amount.
+    pub payments: Vec<PaymentRow>,
+    /// Orders with a release row.
+    pub releases: Vec<OrderId>,
+    /// The stored positions.
+    pub positions: Vec<Position>,
+    /// Barriers by sale and the epoch they begin.
+    pub barriers: Vec<(SaleId, Epoch, Position)>,
+    /// Offsets at which each order was recorded, for orders that came through the queue.
+    pub recorded_at: Vec<(OrderId, u32, u64)>,
+    /// Restocks that are not finished.
+    pub open_restocks: u64,
+}
+
+/// One payment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PaymentRow {
+    /// Names the payment: provider and id.
+    pub payment: String,
+    /// The order it is for.
+    pub order: OrderId,
+    /// `PAID`, `REFUND_DUE`, `AMOUNT_MISMATCH` or `NO_ORDER`.
+    pub outcome: String,
+    /// In minor units.
+    pub amount_minor: i64,
+}

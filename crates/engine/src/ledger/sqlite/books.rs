@@ -1,0 +1,60 @@
+//! The whole of the books in one state, for the auditor.
+
+use async_trait::async_trait;
+use rusqlite::{Connection, Row};
+
+use super::{SqliteLedger, record, rows};
+use crate::fault::BackendError;
+use crate::ledger::{BookSnapshot, Books, PaymentRow};
+use crate::order::OrderStatus;
+
+#[async_trait]
+impl Books for SqliteLedger {
+    async fn books(&self) -> Result<BookSnapshot, BackendError> {
+        self.db.read("read the books", |tx| books(tx)).await
+    }
+}
+
+fn books(tx: &Connection) -> rusqlite::Result<BookSnapshot> {
+    let orders = format!("SELECT {} FROM orders", rows::ORDER_COLUMNS);
+    Ok(BookSnapshot {
+        sales: rows::sales(tx)?,
+        orders: all(tx, &orders, rows::order)?,
+        buyers: all(tx, "SELECT sale, user, units FROM buyer", |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?,
+        steps: all(tx, "SELECT ord, from_status, to_status FROM order_event ORDER BY id", |row| {
+            let from: Option<String> = row.get("from_status")?;
+            let from = from.is_some().then(|| rows::word::<OrderStatus>(row, "from_status")).transpose()?;
+            Ok((row.get("ord")?, from, rows::word(row, "to_status")?))
+        })?,
+        payments: all(tx, "SELECT provider, payment_id, ord, outcome, amount_minor FROM payment", |row| {
+            let (provider, id): (String, String) = (row.get(0)?, row.get(1)?);
+            Ok(PaymentRow {
+                payment: format!("{provider}/{id}"),
+                order: row.get(2)?,
+                outcome: row.get(3)?,
+                amount_minor: row.get(4)?,
+            })
+        })?,
+        releases: all(tx, "SELECT ord FROM release_row", |row| row.get(0))?,
+        positions: all(tx, "SELECT topic, part, next FROM queue_offset", record::position)?,
+        barriers: all(tx, "SELECT sale, epoch, topic, part, barrier AS next FROM epoch_barrier", |row| {
+            Ok((row.get("sale")?, row.get("epoch")?, record::position(row)?))
+        })?,
+        recorded_at: all(tx, "SELECT id, part, part_offset FROM orders WHERE part IS NOT NULL", |row| {
+            Ok((row.get("id")?, row.get("part")?, rows::count(row, "part_offset")?))
+        })?,
+        open_restocks: all(tx, "SELECT 1 FROM restock WHERE state = 'open'", |_| Ok(()))?.len() as u64,
+    })
+}
+
+fn all<T>(
+    tx: &Connection,
+    sql: &str,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Vec<T>> {
+    let mut statement = tx.prepare_cached(sql)?;
+    let found = statement.query_map([], read)?;
+    found.collect()
+}

@@ -1,0 +1,78 @@
+//! The ledger in a SQLite file: WAL, synchronous=FULL, one writer.
+//!
+//! One writer thread makes every transaction serial, so the item locks of the protocol are there
+//! by construction.
+
+mod books;
+mod db;
+mod orders;
+mod payments;
+mod record;
+mod restocks;
+mod rows;
+mod sales;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::Connection;
+
+use crate::clock::Clock;
+use db::Db;
+
+/// Why the ledger's file cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SqliteError {
+    /// SQLite refused.
+    #[error("the ledger's file cannot be opened: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// A thread could not be started.
+    #[error("the ledger's threads cannot be started: {0}")]
+    Io(#[from] io::Error),
+    /// The file was written by a newer program.
+    #[error(
+        "the ledger's file has schema version {found}, this program knows up to {known}: use the newer program"
+    )]
+    Newer {
+        /// The file's version.
+        found: u32,
+        /// The newest version this program knows.
+        known: u32,
+    },
+}
+
+/// The schema's steps; a file at version n has the first n.
+const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_first.sql")];
+
+/// The embedded ledger. Its file belongs to one process at a time.
+pub struct SqliteLedger {
+    db: Db,
+    clock: Arc<dyn Clock>,
+}
+
+impl SqliteLedger {
+    /// Opens the ledger in `path`, making or migrating it. Deadlines are decided by `clock`.
+    ///
+    /// # Errors
+    /// See [`SqliteError`].
+    pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, SqliteError> {
+        Ok(Self { db: Db::open(path, migrate)?, clock })
+    }
+}
+
+fn migrate(connection: &mut Connection) -> Result<(), SqliteError> {
+    let found: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let steps = || (1_u32..).zip(MIGRATIONS);
+    let known = steps().map(|(version, _)| version).last().unwrap_or(0);
+    if found > known {
+        return Err(SqliteError::Newer { found, known });
+    }
+    for (version, step) in steps().filter(|(version, _)| *version > found) {
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(step)?;
+        transaction.pragma_update(None, "user_version", version)?;
+        transaction.commit()?;
+    }
+    Ok(())
+}

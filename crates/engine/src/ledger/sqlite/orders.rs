@@ -1,0 +1,213 @@
+//! Orders, releases and positions in SQLite.
+
+use async_trait::async_trait;
+use rusqlite::Connection;
+
+use super::rows::{self, ORDER_COLUMNS, signed};
+use super::{SqliteLedger, record};
+use crate::clock::Timestamp;
+use crate::delivery::{Batch, Position};
+use crate::fault::BackendError;
+use crate::ledger::{CancelOutcome, Orders, Positions, RecordOutcome, ReleaseRow, Releases};
+use crate::order::{Order, OrderId, OrderPlaced, OrderStatus, SaleId, UserId};
+
+#[async_trait]
+impl Orders for SqliteLedger {
+    async fn record(&self, batch: &Batch) -> Result<RecordOutcome, BackendError> {
+        let (batch, now) = (batch.clone(), self.clock.now());
+        self.db.write("record a batch", move |tx| record::record(tx, &batch, now)).await
+    }
+
+    async fn expire(&self, limit: usize) -> Result<u64, BackendError> {
+        let now = self.clock.now();
+        self.db.write("expire orders", move |tx| expire(tx, limit, now)).await
+    }
+
+    async fn cancel(
+        &self,
+        id: OrderId,
+        user: &UserId,
+        queued: Option<&OrderPlaced>,
+    ) -> Result<CancelOutcome, BackendError> {
+        let (user, queued, now) = (user.clone(), queued.cloned(), self.clock.now());
+        self.db.write("cancel an order", move |tx| cancel(tx, id, &user, queued.as_ref(), now)).await
+    }
+
+    async fn order(&self, id: OrderId) -> Result<Option<Order>, BackendError> {
+        self.db.read("read an order", move |tx| rows::find_order(tx, id)).await
+    }
+
+    async fn orders_of(&self, sale: SaleId, user: &UserId, limit: usize) -> Result<Vec<Order>, BackendError> {
+        let user = user.clone();
+        self.db
+            .read("read a user's orders", move |tx| {
+                let sql = format!(
+                    "SELECT {ORDER_COLUMNS} FROM orders WHERE sale = ?1 AND user = ?2 ORDER BY reserved_at DESC, id DESC LIMIT ?3"
+                );
+                let mut statement = tx.prepare_cached(&sql)?;
+                let orders = statement.query_map((sale, user, signed(limit as u64)), rows::order)?;
+                orders.collect()
+            })
+            .await
+    }
+
+    async fn orders(
+        &self,
+        sale: SaleId,
+        after: Option<OrderId>,
+        limit: usize,
+    ) -> Result<Vec<Order>, BackendError> {
+        self.db
+            .read("list orders", move |tx| {
+                let sql = format!(
+                    "SELECT {ORDER_COLUMNS} FROM orders WHERE sale = ?1 AND id > ?2 ORDER BY id LIMIT ?3"
+                );
+                let mut statement = tx.prepare_cached(&sql)?;
+                let after = after.unwrap_or(OrderId(uuid::Uuid::nil()));
+                let orders = statement.query_map((sale, after, signed(limit as u64)), rows::order)?;
+                orders.collect()
+            })
+            .await
+    }
+
+    async fn statuses(&self, ids: &[OrderId]) -> Result<Vec<Option<OrderStatus>>, BackendError> {
+        let ids = ids.to_vec();
+        self.db
+            .read("read orders' statuses", move |tx| {
+                ids.into_iter().map(|id| Ok(rows::find_order(tx, id)?.map(|order| order.status))).collect()
+            })
+            .await
+    }
+}
+
+fn expire(tx: &Connection, limit: usize, now: Timestamp) -> rusqlite::Result<u64> {
+    let sql = format!(
+        "SELECT {ORDER_COLUMNS} FROM orders WHERE status = 'PENDING' AND hold_until < ?1 ORDER BY hold_until LIMIT ?2"
+    );
+    let mut statement = tx.prepare_cached(&sql)?;
+    let due: Vec<_> = statement.query_map((now, signed(limit as u64)), rows::order)?.collect();
+    let mut closed = 0;
+    for order in due {
+        // One bad row does not stop the others: it is named once a step and left for the staff.
+        match order {
+            Ok(order) => {
+                rows::close_order(tx, &order, OrderStatus::Expired, now)?;
+                closed += 1;
+            }
+            Err(error) => tracing::error!(%error, "an order that is due cannot be read"),
+        }
+    }
+    Ok(closed)
+}
+
+fn cancel(
+    tx: &Connection,
+    id: OrderId,
+    user: &UserId,
+    queued: Option<&OrderPlaced>,
+    now: Timestamp,
+) -> rusqlite::Result<CancelOutcome> {
+    let known = rows::find_order(tx, id)?;
+    let Some(order) = known else {
+        let Some(placed) =
+            queued.filter(|placed| placed.reservation.order == id && placed.reservation.user == *user)
+        else {
+            return Ok(CancelOutcome::Unknown);
+        };
+        let total = placed.price.times(placed.reservation.units);
+        let order = record::row(placed, OrderStatus::Cancelled, None, total, now);
+        rows::insert_order(tx, &order, None, now)?;
+        rows::note_release(tx, &order.reservation)?;
+        return Ok(CancelOutcome::Cancelled(order));
+    };
+    if order.reservation.user != *user {
+        return Ok(CancelOutcome::Unknown);
+    }
+    match order.status {
+        OrderStatus::Cancelled => Ok(CancelOutcome::Cancelled(order)),
+        OrderStatus::Paid => Ok(CancelOutcome::Paid(order)),
+        OrderStatus::Expired | OrderStatus::Rejected | OrderStatus::Refunded => {
+            Ok(CancelOutcome::Closed(order))
+        }
+        OrderStatus::Pending => {
+            rows::close_order(tx, &order, OrderStatus::Cancelled, now)?;
+            Ok(CancelOutcome::Cancelled(Order { status: OrderStatus::Cancelled, ..order }))
+        }
+    }
+}
+
+#[async_trait]
+impl Releases for SqliteLedger {
+    async fn releases_due(&self, skip: &[SaleId], limit: usize) -> Result<Vec<ReleaseRow>, BackendError> {
+        let skip = serde_json::to_string(skip).unwrap_or_else(|_| "[]".to_owned());
+        self.db
+            .read("read releases", move |tx| {
+                let mut statement = tx.prepare_cached(
+                    "SELECT r.ord, r.sale, r.user, s.epoch FROM release_row r JOIN sale s ON s.id = r.sale \
+                     WHERE r.sale NOT IN (SELECT value FROM json_each(?1)) ORDER BY r.id LIMIT ?2",
+                )?;
+                let rows = statement.query_map((skip, signed(limit as u64)), |row| {
+                    Ok(ReleaseRow {
+                        order: row.get("ord")?,
+                        sale: row.get("sale")?,
+                        user: row.get("user")?,
+                        epoch: row.get("epoch")?,
+                    })
+                })?;
+                rows.collect()
+            })
+            .await
+    }
+
+    async fn releases_done(&self, orders: &[OrderId]) -> Result<(), BackendError> {
+        let orders = orders.to_vec();
+        self.db
+            .write("drop releases", move |tx| {
+                let mut statement = tx.prepare_cached("DELETE FROM release_row WHERE ord = ?1")?;
+                orders.into_iter().try_for_each(|order| statement.execute([order]).map(drop))
+            })
+            .await
+    }
+
+    async fn ensure_releases(&self, orders: &[OrderId]) -> Result<(), BackendError> {
+        let orders = orders.to_vec();
+        self.db
+            .write("make sure of releases", move |tx| {
+                for id in orders {
+                    if let Some(order) = rows::find_order(tx, id)?.filter(|order| !order.status.is_live()) {
+                        rows::note_release(tx, &order.reservation)?;
+                    }
+                }
+                Ok(())
+            })
+            .await
+    }
+}
+
+#[async_trait]
+impl Positions for SqliteLedger {
+    async fn register(&self, partitions: &[Position]) -> Result<(), BackendError> {
+        let partitions = partitions.to_vec();
+        self.db
+            .write("register partitions", move |tx| {
+                let mut statement = tx.prepare_cached(
+                    "INSERT INTO queue_offset (topic, part, next) VALUES (?1, ?2, 0) ON CONFLICT DO NOTHING",
+                )?;
+                partitions
+                    .into_iter()
+                    .try_for_each(|it| statement.execute((it.topic.0, it.partition)).map(drop))
+            })
+            .await
+    }
+
+    async fn positions(&self) -> Result<Vec<Position>, BackendError> {
+        self.db
+            .read("read positions", |tx| {
+                let mut statement =
+                    tx.prepare_cached("SELECT topic, part, next FROM queue_offset ORDER BY topic, part")?;
+                let positions = statement.query_map([], record::position)?;
+                positions.collect()
+            })
+            .await
+    }
+}

@@ -1,0 +1,88 @@
+//! Payments in SQLite: stored by event id, decided by payment id, in one transaction.
+
+use async_trait::async_trait;
+use rusqlite::Connection;
+
+use super::{SqliteLedger, rows};
+use crate::clock::Timestamp;
+use crate::fault::BackendError;
+use crate::ledger::{PayOutcome, PaymentEvent, Payments};
+use crate::order::{Order, OrderStatus};
+
+#[async_trait]
+impl Payments for SqliteLedger {
+    async fn pay(&self, event: &PaymentEvent) -> Result<PayOutcome, BackendError> {
+        let (event, now) = (event.clone(), self.clock.now());
+        self.db.write("apply a payment", move |tx| pay(tx, &event, now)).await
+    }
+}
+
+fn pay(tx: &Connection, event: &PaymentEvent, now: Timestamp) -> rusqlite::Result<PayOutcome> {
+    let new = tx
+        .prepare_cached("INSERT INTO payment_event (provider, event_id, payment_id, at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING")?
+        .execute((&event.provider, &event.event_id, &event.payment_id, now))?;
+    if new == 0 || decided(tx, event)? {
+        return Ok(PayOutcome::Duplicate);
+    }
+    let order = rows::find_order(tx, event.order)?;
+    let outcome = match &order {
+        None => PayOutcome::NoOrder,
+        Some(order) if (order.total.minor, order.total.currency) != (event.amount_minor, event.currency) => {
+            PayOutcome::AmountMismatch
+        }
+        Some(order) if order.status == OrderStatus::Pending && now <= order.hold_until => PayOutcome::Paid,
+        Some(_) => PayOutcome::RefundDue,
+    };
+    store(tx, event, outcome, now)?;
+    match (outcome, &order) {
+        (PayOutcome::Paid, Some(order)) => mark_paid(tx, order, now)?,
+        // Pending past its deadline: nobody has expired it yet, so it is done here.
+        (PayOutcome::RefundDue, Some(order)) if order.status == OrderStatus::Pending => {
+            rows::close_order(tx, order, OrderStatus::Expired, now)?;
+        }
+        _ => {}
+    }
+    Ok(outcome)
+}
+
+/// Whether this payment has an outcome that ends it. A mismatch or a missing order does not: a
+/// later event of the same payment may be right.
+fn decided(tx: &Connection, event: &PaymentEvent) -> rusqlite::Result<bool> {
+    tx.prepare_cached(
+        "SELECT 1 FROM payment WHERE provider = ?1 AND payment_id = ?2 AND outcome IN ('PAID', 'REFUND_DUE')",
+    )?
+    .exists((&event.provider, &event.payment_id))
+}
+
+fn mark_paid(tx: &Connection, order: &Order, now: Timestamp) -> rusqlite::Result<()> {
+    let it = &order.reservation;
+    tx.prepare_cached("UPDATE orders SET status = 'PAID' WHERE id = ?1 AND status = 'PENDING'")?
+        .execute([it.order])?;
+    tx.prepare_cached("UPDATE item SET paid = paid + ?2 WHERE id = ?1")?.execute((it.item, it.units))?;
+    rows::note_step(tx, it.order, Some(OrderStatus::Pending), OrderStatus::Paid, now)
+}
+
+fn store(tx: &Connection, event: &PaymentEvent, outcome: PayOutcome, now: Timestamp) -> rusqlite::Result<()> {
+    let word = match outcome {
+        PayOutcome::Paid => "PAID",
+        PayOutcome::RefundDue => "REFUND_DUE",
+        PayOutcome::AmountMismatch => "AMOUNT_MISMATCH",
+        PayOutcome::NoOrder => "NO_ORDER",
+        PayOutcome::Duplicate => return Ok(()),
+    };
+    tx.prepare_cached(
+        "INSERT INTO payment (provider, payment_id, ord, amount_minor, currency, outcome, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
+         ON CONFLICT (provider, payment_id) DO UPDATE SET ord = excluded.ord, amount_minor = excluded.amount_minor, \
+         currency = excluded.currency, outcome = excluded.outcome, at = excluded.at",
+    )?
+    .execute((
+        &event.provider,
+        &event.payment_id,
+        event.order,
+        event.amount_minor,
+        event.currency.as_str(),
+        word,
+        now,
+    ))?;
+    Ok(())
+}

@@ -1,0 +1,22 @@
+//! Doorbuster's pipeline: gate, stock, queue, ledger, and the workers between them.
+//!
+//! ```text
+//! buyer ─► gate ─► stock ─► queue ─► ledger
+//!          98 % end here   permits  transport  the truth
+//! ```
+
+pub mod audit;
+pub mod clock;
+pub mod conformance;
+pub mod delivery;
+pub mod engine;
+pub mod fault;
+pub mod gate;
+pub mod ledger;
+pub mod my_orders;
+pub mod operate;
+pub mod order;
+pub mod queue;
+pub mod sale;
+pub mod stock;
+pub mod workers;

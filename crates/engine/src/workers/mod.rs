@@ -1,0 +1,141 @@
+//! The workers between the stages, and the one loop that drives them.
+//!
+//! Each is a bounded, repeatable [`Worker::step`]: it may die at any point and be done again, and
+//! any number of each may run. Tests call `step`; a server calls [`start`].
+
+mod expire;
+mod rebuild;
+mod record;
+mod release;
+mod restock;
+mod sale_clock;
+mod sweep;
+mod watch;
+
+pub use expire::Expirer;
+pub use rebuild::{Progress, Rebuilder};
+pub use record::Recorder;
+pub use release::Releaser;
+pub use restock::Restocker;
+pub use sale_clock::SaleClock;
+pub use sweep::Sweeper;
+pub use watch::{Backpressure, Watch, WatchLimits};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch as signal;
+use tokio::task::JoinHandle;
+
+use crate::clock::Clock;
+use crate::fault::BackendError;
+use crate::ledger::Ledger;
+use crate::queue::Queue;
+use crate::stock::Stock;
+
+/// The three stages and the clock, as a worker needs them.
+#[derive(Clone)]
+pub struct Backends {
+    /// The store of permits.
+    pub stock: Arc<dyn Stock>,
+    /// The log of orders placed.
+    pub queue: Arc<dyn Queue>,
+    /// The books.
+    pub ledger: Arc<dyn Ledger>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It did so many things; there may be more.
+    Worked(u64),
+    /// There was nothing to do.
+    Idle,
+}
+
+impl Step {
+    /// `Idle` for nothing done.
+    pub fn of(count: u64) -> Self {
+        if count == 0 { Self::Idle } else { Self::Worked(count) }
+    }
+}
+
+/// One kind of work, in bounded pieces.
+#[async_trait]
+pub trait Worker: Send {
+    /// Its word in logs and metrics.
+    fn name(&self) -> &'static str;
+
+    /// Does one bounded piece. After an error, the same piece is done again later.
+    async fn step(&mut self) -> Result<Step, BackendError>;
+}
+
+/// Longest wait between two attempts at a failing step.
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+/// Runs `worker` until `stop` turns true, waiting `idle` when there is nothing to do.
+async fn run(mut worker: Box<dyn Worker>, idle: Duration, mut stop: signal::Receiver<bool>) {
+    let mut failures = 0_u32;
+    loop {
+        let wait = match worker.step().await {
+            Ok(Step::Worked(_)) => {
+                failures = 0;
+                Duration::ZERO
+            }
+            Ok(Step::Idle) => {
+                failures = 0;
+                idle
+            }
+            Err(error) => {
+                failures = failures.saturating_add(1);
+                tracing::warn!(
+                    worker = worker.name(),
+                    failures,
+                    error = error.chain(),
+                    "a step failed and will be done again"
+                );
+                backoff(failures)
+            }
+        };
+        // The timeout is the wait; an early end of it is the stop.
+        if tokio::time::timeout(wait, stop.wait_for(|stopped| *stopped)).await.is_ok() {
+            return;
+        }
+    }
+}
+
+/// 50 ms, doubled per failure up to the longest wait, with half of it random.
+fn backoff(failures: u32) -> Duration {
+    let full = Duration::from_millis(50).saturating_mul(1 << failures.min(10)).min(BACKOFF_MAX);
+    full.mul_f64(0.5 + rand::random::<f64>() / 2.0)
+}
+
+/// Running workers.
+pub struct Running {
+    stop: signal::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// Starts each worker with how long it waits when idle, on the present runtime.
+#[expect(clippy::disallowed_methods, reason = "the one place that starts workers; their number is fixed")]
+pub fn start(workers: Vec<(Box<dyn Worker>, Duration)>) -> Running {
+    let stop = signal::Sender::new(false);
+    let tasks =
+        workers.into_iter().map(|(worker, idle)| tokio::spawn(run(worker, idle, stop.subscribe()))).collect();
+    Running { stop, tasks }
+}
+
+impl Running {
+    /// Lets every worker finish its present step and waits for them.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a worker ended in a panic");
+            }
+        }
+    }
+}

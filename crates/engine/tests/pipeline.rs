@@ -1,0 +1,382 @@
+//! The pipeline at its joints: what a lost reply, a lost message, a dead process or a lost stock
+//! leaves behind, and that it is settled.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod support;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use doorbuster_engine::clock::Clock;
+use doorbuster_engine::engine::PurchaseOutcome;
+use doorbuster_engine::fault::{BackendError, Fault, Layer};
+use doorbuster_engine::gate::Refusal;
+use doorbuster_engine::ledger::CancelOutcome;
+use doorbuster_engine::order::{Epoch, OrderStatus, RejectReason};
+use doorbuster_engine::sale::LoaderToken;
+use doorbuster_engine::stock::ReserveOutcome;
+use doorbuster_engine::workers::Step;
+use support::{Publishing, SALE, WINDOW, World, accepted, attempt};
+
+fn lost(fault: Fault) -> BackendError {
+    BackendError::new(Layer::Stock, fault, "lost, says the test")
+}
+
+async fn status(world: &World, order: doorbuster_engine::order::OrderId) -> Option<OrderStatus> {
+    world.backends.ledger.statuses(&[order]).await.unwrap()[0]
+}
+
+#[tokio::test]
+async fn an_accepted_order_becomes_payable_and_the_unit_stays_taken() {
+    let world = World::new().await;
+    world.sale(2, 1).await;
+    let order = accepted(world.buy("alice").await);
+    let user = doorbuster_engine::order::UserId::new("alice").unwrap();
+    let queued = world.engine.my_order(&user, order).await.unwrap().unwrap();
+    assert_eq!((queued.status, queued.payable, queued.expires_at), (OrderStatus::Pending, false, None));
+    world.work().await;
+    let recorded = world.engine.my_order(&user, order).await.unwrap().unwrap();
+    assert!(recorded.payable);
+    assert_eq!(recorded.expires_at, Some(world.clock.now().plus(WINDOW)));
+    assert_eq!(world.buy("alice").await, PurchaseOutcome::AlreadyPurchased(order));
+    assert_eq!((world.free().await, world.level().await.unconfirmed), (1, 0));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_repeated_with_the_same_order_id() {
+    let world = World::new().await;
+    world.sale(5, 1).await;
+    let calls = AtomicU64::new(0);
+    world.stock.tamper(move |stock, bucket, requests| {
+        let first = calls.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            let outcomes = stock.reserve(bucket, &requests).await;
+            if first { Err(lost(Fault::Ambiguous)) } else { outcomes }
+        }
+    });
+    accepted(world.buy("alice").await);
+    assert_eq!(world.free().await, 4);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_repeated_call_is_never_said_as_one() {
+    let world = World::new().await;
+    world.sale(1, 1).await;
+    accepted(world.buy("bob").await);
+    let calls = AtomicU64::new(0);
+    world.stock.tamper(move |stock, bucket, requests| {
+        let first = calls.fetch_add(1, Ordering::SeqCst) == 0;
+        async move { if first { Err(lost(Fault::Ambiguous)) } else { stock.reserve(bucket, &requests).await } }
+    });
+    world.clock.advance(Duration::from_secs(1));
+    assert!(matches!(world.buy("alice").await, PurchaseOutcome::OutcomeUnknown(_)));
+    world.stock.tamper(|_, _, _| async { Err(lost(Fault::Ambiguous)) });
+    assert!(matches!(world.buy("alice").await, PurchaseOutcome::OutcomeUnknown(_)));
+    world.stock.tamper(|_, _, _| async { Err(lost(Fault::Transient)) });
+    assert_eq!(world.buy("alice").await, PurchaseOutcome::Refused(Refusal::Busy));
+    world.stock.honest();
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn an_order_whose_message_was_lost_is_published_again_until_it_is_recorded() {
+    let world = World::new().await;
+    world.sale(5, 1).await;
+    *world.queue.publishing.lock().unwrap() = Publishing::Lost;
+    let PurchaseOutcome::OutcomeUnknown(order) = world.buy("alice").await else { panic!("not unknown") };
+    // The unit stays taken and the buyer finds the order.
+    assert_eq!(world.free().await, 4);
+    assert_eq!(world.buy("alice").await, PurchaseOutcome::AlreadyPurchased(order));
+    world.clock.advance(Duration::from_secs(3));
+    for _ in 0..3 {
+        world.sweep().await;
+    }
+    assert_eq!(status(&world, order).await, None, "the queue is still down");
+    *world.queue.publishing.lock().unwrap() = Publishing::Honest;
+    world.clock.advance(Duration::from_secs(600));
+    world.work().await;
+    world.work().await;
+    assert_eq!(status(&world, order).await, Some(OrderStatus::Pending));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_lost_acknowledgement_and_a_doubled_message_make_one_order() {
+    let world = World::new().await;
+    world.sale(5, 1).await;
+    *world.queue.publishing.lock().unwrap() = Publishing::AckLost;
+    let PurchaseOutcome::OutcomeUnknown(order) = world.buy("alice").await else { panic!("not unknown") };
+    *world.queue.publishing.lock().unwrap() = Publishing::Twice;
+    let other = accepted(world.buy("bob").await);
+    world.work().await;
+    assert_eq!([status(&world, order).await, status(&world, other).await], [Some(OrderStatus::Pending); 2]);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn nothing_is_published_again_while_the_recorder_is_behind() {
+    let world = World::new().await;
+    world.sale(100, 1).await;
+    for n in 0..20 {
+        accepted(world.buy(&format!("user-{n}")).await);
+    }
+    world.clock.advance(Duration::from_secs(30));
+    for _ in 0..10 {
+        world.sweep().await;
+        world.clock.advance(Duration::from_secs(30));
+    }
+    assert_eq!(world.queue.published.load(Ordering::SeqCst), 20, "copies would bury the recorder");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_same_key_again_is_the_same_order() {
+    let world = World::new().await;
+    world.sale(9, 3).await;
+    let order = accepted(world.buy_as("alice", Some("k1"), 2).await);
+    let again = accepted(world.buy_as("alice", Some("k1"), 2).await);
+    assert_eq!(again, order, "still in the outbox: published again");
+    assert_eq!(world.buy_as("alice", Some("k1"), 1).await, PurchaseOutcome::IdempotencyMismatch);
+    world.work().await;
+    let replay = |status, payable| PurchaseOutcome::Replayed { order, status, payable };
+    assert_eq!(world.buy_as("alice", Some("k1"), 2).await, replay(OrderStatus::Pending, true));
+    world.clock.advance(WINDOW + Duration::from_millis(1));
+    world.work().await;
+    assert_eq!(world.buy_as("alice", Some("k1"), 2).await, replay(OrderStatus::Expired, false));
+    assert_eq!(world.buy_as("alice", Some("k1"), 1).await, PurchaseOutcome::IdempotencyMismatch);
+    assert_eq!(world.free().await, 9);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_buyer_who_goes_away_has_the_order_all_the_same() {
+    let world = World::new().await;
+    world.sale(5, 1).await;
+    let token = world.token("alice");
+    {
+        let purchase = world.engine.purchase(attempt(&token, None, 1));
+        tokio::select! {
+            biased;
+            _ = purchase => panic!("answered before it was asked"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    // The admitted order runs to its end; the next click waits behind it.
+    accepted(world.buy("bob").await);
+    let user = doorbuster_engine::order::UserId::new("alice").unwrap();
+    let mine = world.engine.my_orders(&user, SALE).await.unwrap().unwrap();
+    assert_eq!(mine.len(), 1);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn after_a_restart_every_acknowledged_order_is_there_and_unanswered_holds_are_not() {
+    let world = World::new().await;
+    world.sale(10, 1).await;
+    let recorded = accepted(world.buy("recorded").await);
+    world.work().await;
+    let queued = accepted(world.buy("queued").await);
+    *world.queue.publishing.lock().unwrap() = Publishing::Lost;
+    assert!(matches!(world.buy("unanswered").await, PurchaseOutcome::OutcomeUnknown(_)));
+    let world = world.restarted().await;
+    world.work().await;
+    assert_eq!(
+        [status(&world, recorded).await, status(&world, queued).await],
+        [Some(OrderStatus::Pending); 2]
+    );
+    assert_eq!(world.free().await, 8);
+    assert_eq!(world.read_sale(SALE).await.epoch, Epoch(2));
+    assert_eq!(world.buy("recorded").await, PurchaseOutcome::AlreadyPurchased(recorded));
+    accepted(world.buy("unanswered").await);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_lost_stock_is_rebuilt_and_what_was_oversold_meanwhile_is_rejected() {
+    let world = World::new().await;
+    world.sale(3, 1).await;
+    for user in ["a", "b", "c"] {
+        accepted(world.buy(user).await);
+    }
+    // The stock comes back from an old copy that knows none of them, in the same epoch.
+    let old = world.fresh_stock();
+    world.stock.replace(std::sync::Arc::clone(&old));
+    load(&world, old.as_ref(), 3).await;
+    world.clock.advance(Duration::from_secs(1));
+    let late: Vec<_> = [accepted(world.buy("d").await), accepted(world.buy("e").await)].to_vec();
+    world.work().await;
+    for order in late {
+        let row = world.backends.ledger.order(order).await.unwrap().unwrap();
+        assert_eq!(row.reason, Some(RejectReason::NoStock));
+    }
+    let sale = world.read_sale(SALE).await;
+    assert_eq!((sale.epoch, sale.fence, sale.items[0].sold), (Epoch(2), None, 3));
+    world.clock.advance(Duration::from_secs(1));
+    assert_eq!(world.buy("f").await, PurchaseOutcome::Refused(Refusal::SoldOut));
+    world.finish().await;
+}
+
+async fn load(world: &World, stock: &dyn doorbuster_engine::stock::Stock, quantity: u64) {
+    use doorbuster_engine::stock::{BucketId, LoadPage, ReadBack};
+    let sale = world.read_sale(SALE).await;
+    let (bucket, token) = (BucketId { sale: SALE, epoch: sale.epoch }, LoaderToken(1));
+    stock.begin_load(bucket, &sale.terms, token).await.unwrap();
+    stock.load(bucket, token, 0, &LoadPage::Items(vec![(support::ITEM, quantity)])).await.unwrap();
+    stock.finish_load(bucket, token, ReadBack { seq: 0, pages: 1 }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_rebuild_waits_for_what_is_in_flight() {
+    let world = World::new().await;
+    world.sale(5, 1).await;
+    *world.queue.publishing.lock().unwrap() = Publishing::Lost;
+    assert!(matches!(world.buy("unacknowledged").await, PurchaseOutcome::OutcomeUnknown(_)));
+    *world.queue.publishing.lock().unwrap() = Publishing::Honest;
+    let queued = accepted(world.buy("queued").await);
+    let ledger = &world.backends.ledger;
+    ledger.begin_rebuild(SALE, Epoch(1), "test", LoaderToken::NOBODY, Duration::MAX).await.unwrap();
+    assert_eq!(world.rebuild().await, Step::Idle, "the outbox is not recorded yet");
+    assert_eq!(status(&world, queued).await, None);
+    world.refresh().await;
+    assert_eq!(world.buy("other").await, PurchaseOutcome::Refused(Refusal::NotReady));
+    // Recording alone is not enough: the unacknowledged order must be in the queue first.
+    for _ in 0..6 {
+        world.record().await;
+        world.rebuild().await;
+        world.clock.advance(Duration::from_secs(10));
+    }
+    world.work().await;
+    assert_eq!(world.free().await, 3);
+    assert_eq!(world.read_sale(SALE).await.fence, None);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_cancelled_queued_order_makes_its_message_a_no_op() {
+    let world = World::new().await;
+    world.sale(1, 1).await;
+    let order = accepted(world.buy("alice").await);
+    let alice = doorbuster_engine::order::UserId::new("alice").unwrap();
+    let bob = doorbuster_engine::order::UserId::new("bob").unwrap();
+    assert_eq!(world.engine.cancel(&bob, order).await.unwrap(), CancelOutcome::Unknown);
+    assert!(matches!(world.engine.cancel(&alice, order).await.unwrap(), CancelOutcome::Cancelled(_)));
+    world.work().await;
+    assert_eq!(status(&world, order).await, Some(OrderStatus::Cancelled));
+    world.clock.advance(Duration::from_secs(1));
+    accepted(world.buy("bob").await);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn after_the_sell_out_the_stock_sees_a_handful_of_calls() {
+    let world = World::new().await;
+    world.sale(1, 1).await;
+    let order = accepted(world.buy("winner").await);
+    let before = world.stock.reserves.load(Ordering::SeqCst);
+    for n in 0..1_000 {
+        assert_eq!(world.buy(&format!("user-{n}")).await, PurchaseOutcome::Refused(Refusal::SoldOut));
+        world.clock.advance(Duration::from_millis(1));
+    }
+    let calls = world.stock.reserves.load(Ordering::SeqCst) - before;
+    assert!((1..=8).contains(&calls), "{calls} calls in a second");
+    // The winner hears of the order all the same; a forged winner hears what everybody hears.
+    assert_eq!(world.buy("winner").await, PurchaseOutcome::AlreadyPurchased(order));
+    let token = world.token("winner");
+    let forged = format!("{}x", &token[..token.len() - 1]);
+    let outcome = world.engine.purchase(attempt(&forged, None, 1)).await;
+    assert_eq!(outcome, PurchaseOutcome::Refused(Refusal::SoldOut));
+    // A unit that came back is on sale within the flag's life.
+    world.work().await;
+    world.clock.advance(WINDOW + Duration::from_millis(1));
+    world.work().await;
+    world.clock.advance(Duration::from_millis(200));
+    accepted(world.buy("patient").await);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn somebody_who_wants_three_does_not_lock_out_those_who_want_one() {
+    let world = World::new().await;
+    world.sale(5, 3).await;
+    accepted(world.buy_as("a", Some("k"), 3).await);
+    assert_eq!(world.buy_as("b", Some("k"), 3).await, PurchaseOutcome::NotEnough { left: 2 });
+    accepted(world.buy_as("c", Some("k"), 2).await);
+    assert_eq!(world.buy_as("d", Some("k"), 1).await, PurchaseOutcome::Refused(Refusal::SoldOut));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn many_buyers_at_once_share_calls_and_get_exactly_what_is_there() {
+    let world = World::new().await;
+    world.sale(100, 1).await;
+    let users: Vec<String> = (0..1_000).map(|n| format!("user-{n}")).collect();
+    let before = world.stock.reserves.load(Ordering::SeqCst);
+    let outcomes = futures_util::future::join_all(users.iter().map(|user| world.buy(user))).await;
+    let won = outcomes.iter().filter(|it| matches!(it, PurchaseOutcome::Accepted(_))).count();
+    assert_eq!(won, 100);
+    let calls = world.stock.reserves.load(Ordering::SeqCst) - before;
+    assert!(calls <= 20, "{calls} calls for 1,000 buyers");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_slow_sale_holds_up_no_other() {
+    let world = World::new().await;
+    world.sale(5, 1).await;
+    let (sender, gate) = tokio::sync::watch::channel(false);
+    world.stock.tamper(move |stock, bucket, requests| {
+        let mut gate = gate.clone();
+        async move {
+            if bucket.sale == SALE {
+                gate.wait_for(|open| *open).await.unwrap();
+            }
+            stock.reserve(bucket, &requests).await
+        }
+    });
+    let other = world.sale(5, 1).await;
+    let token = world.token("bob");
+    let mut bobs = attempt(&token, None, 1);
+    bobs.item = other.items[0].id;
+    let (slow, _) = tokio::join!(world.buy("alice"), async {
+        accepted(world.engine.purchase(bobs).await);
+        sender.send_replace(true);
+    });
+    accepted(slow);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_stock_that_answers_too_few_outcomes_is_not_believed() {
+    let world = World::new().await;
+    world.sale(5, 1).await;
+    world.stock.tamper(|_, _, _| async { Ok(Vec::<ReserveOutcome>::new()) });
+    assert!(matches!(world.buy("alice").await, PurchaseOutcome::OutcomeUnknown(_)));
+    world.stock.honest();
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_restock_is_sold_and_a_removal_takes_only_what_is_free() {
+    use doorbuster_engine::operate::RestockReport;
+    let world = World::new().await;
+    world.sale(1, 1).await;
+    accepted(world.buy("a").await);
+    let restock = |operation: u128, units: i64| {
+        let operations = world.operations();
+        async move {
+            operations.restock(uuid::Uuid::from_u128(operation), SALE, support::ITEM, units).await.unwrap()
+        }
+    };
+    for _ in 0..2 {
+        assert!(matches!(restock(1, 2).await, RestockReport::Done(_)));
+    }
+    assert_eq!(restock(2, -3).await, RestockReport::NotEnough);
+    assert!(matches!(restock(3, -1).await, RestockReport::Done(_)));
+    world.clock.advance(Duration::from_secs(1));
+    accepted(world.buy("b").await);
+    assert_eq!(world.buy("c").await, PurchaseOutcome::Refused(Refusal::SoldOut));
+    assert_eq!(world.read_sale(SALE).await.items[0].quantity, 2);
+    world.finish().await;
+}
