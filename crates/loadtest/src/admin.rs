@@ -1,0 +1,338 @@
+//! A client of the admin listener, for the command line and for the witness after a storm.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use doorbuster_wire::{
+    AuditReport, MarkPaid, OrderRow, Page, Paid, PreheatReport, Restock, SaleDetail, SaleDraft,
+};
+use http_body_util::Full;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Method, Request, Uri};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::OnceCell;
+
+use crate::link::{Answer, BaseUrl, Broken, Link, Target};
+use crate::plan::is_path_segment;
+
+mod error;
+
+pub use error::AdminError;
+
+/// How long one request may take: an audit of a large ledger is the slowest.
+const REQUEST_LIMIT: Duration = Duration::from_secs(60);
+/// Longest answer: 1,000 sales of 1,000 items would be longer, a page of orders has 0.5 MB.
+const MAX_BODY: usize = 64 * 1024 * 1024;
+/// Orders asked for at once; the server may give fewer.
+const PAGE: usize = 1_000;
+/// Most pages of one listing: 100 million orders at full pages.
+const MAX_PAGES: usize = 100_000;
+
+/// A connection to the admin listener of one server, with one token.
+///
+/// It keeps one connection alive and opens a new one when it has ended or is in use. A request may
+/// take 60 seconds. Only a `GET` is sent again when its connection broke.
+pub struct AdminClient {
+    url: String,
+    base: BaseUrl,
+    bearer: HeaderValue,
+    target: OnceCell<Target>,
+    link: Mutex<Option<Link>>,
+}
+
+impl AdminClient {
+    /// A client for `base_url`, such as `http://127.0.0.1:8081`; connects with the first request.
+    ///
+    /// # Errors
+    /// [`AdminError::Url`] when it is not an `http://` URL (`https` is named as such),
+    /// [`AdminError::Argument`] when the token cannot stand in a header.
+    pub fn new(base_url: &str, token: &str) -> Result<Self, AdminError> {
+        let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
+            .map_err(|_| AdminError::Argument("the admin token cannot stand in a header"))?;
+        bearer.set_sensitive(true);
+        Ok(Self {
+            url: base_url.to_owned(),
+            base: BaseUrl::parse(base_url)?,
+            bearer,
+            target: OnceCell::new(),
+            link: Mutex::new(None),
+        })
+    }
+
+    /// A client for the same server and token with a connection of its own.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self {
+            url: self.url.clone(),
+            base: self.base.clone(),
+            bearer: self.bearer.clone(),
+            target: OnceCell::new(),
+            link: Mutex::new(None),
+        }
+    }
+
+    /// Gets JSON from `path`, which begins with `/` and is already escaped.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; every method below has the same.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
+        self.call(Method::GET, path, Bytes::new()).await
+    }
+
+    /// Posts `body` as JSON to `path`; `()` sends an empty body.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn post<B: Serialize, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &B,
+    ) -> Result<T, AdminError> {
+        let body = serde_json::to_vec(body)
+            .map_err(|_| AdminError::Argument("the request cannot be written as JSON"))?;
+        let body = if body == b"null" { Vec::new() } else { body };
+        self.call(Method::POST, path, Bytes::from(body)).await
+    }
+
+    /// Creates a sale in state `draft`.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn create_sale(&self, draft: &SaleDraft) -> Result<SaleDetail, AdminError> {
+        self.post("/admin/api/sales", draft).await
+    }
+
+    /// All sales, in the listing's order.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn sales(&self) -> Result<Vec<SaleDetail>, AdminError> {
+        self.all_pages("/admin/api/sales").await
+    }
+
+    /// One sale.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; an unknown sale is a refusal with status 404.
+    pub async fn sale(&self, sale_id: &str) -> Result<SaleDetail, AdminError> {
+        self.get(&sale_path(sale_id, "")?).await
+    }
+
+    /// Loads the sale's stock and reads it back.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn preheat(&self, sale_id: &str) -> Result<PreheatReport, AdminError> {
+        self.post(&sale_path(sale_id, "/preheat")?, &()).await
+    }
+
+    /// Opens the sale now, whatever its `opensAt` says.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn open(&self, sale_id: &str) -> Result<SaleDetail, AdminError> {
+        self.post(&sale_path(sale_id, "/open")?, &()).await
+    }
+
+    /// Stops new orders; [`open`](Self::open) goes on.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn pause(&self, sale_id: &str) -> Result<SaleDetail, AdminError> {
+        self.post(&sale_path(sale_id, "/pause")?, &()).await
+    }
+
+    /// Ends the sale for good.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn close(&self, sale_id: &str) -> Result<SaleDetail, AdminError> {
+        self.post(&sale_path(sale_id, "/close")?, &()).await
+    }
+
+    /// Changes an item's quantity by a difference.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; after [`AdminError::Unreachable`] the same `operation_id` may be sent
+    /// again without harm.
+    pub async fn restock(
+        &self,
+        sale_id: &str,
+        item_id: &str,
+        restock: &Restock,
+    ) -> Result<SaleDetail, AdminError> {
+        let rest = format!("/items/{}/restock", checked(item_id)?);
+        self.post(&sale_path(sale_id, &rest)?, restock).await
+    }
+
+    /// One page of a sale's orders; `cursor` is the last page's `next`, `None` for the first.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn orders_page(
+        &self,
+        sale_id: &str,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<OrderRow>, AdminError> {
+        let path = sale_path(sale_id, "/orders")?;
+        self.get(&page_path(&path, cursor, limit)).await
+    }
+
+    /// All orders of a sale, page by page. Orders recorded meanwhile may be missing.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; a listing that repeats a cursor or never ends is
+    /// [`AdminError::Unreadable`].
+    pub async fn all_orders(&self, sale_id: &str) -> Result<Vec<OrderRow>, AdminError> {
+        self.all_pages(&sale_path(sale_id, "/orders")?).await
+    }
+
+    /// One order, of any sale.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; an unknown order is a refusal with status 404.
+    pub async fn order(&self, order_id: &str) -> Result<OrderRow, AdminError> {
+        self.get(&format!("/admin/api/orders/{}", checked(order_id)?)).await
+    }
+
+    /// Enters a payment by hand.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; after [`AdminError::Unreachable`] the same `event_id` may be sent again
+    /// without harm.
+    pub async fn mark_paid(&self, order_id: &str, paid: &MarkPaid) -> Result<Paid, AdminError> {
+        let path = format!("/admin/api/orders/{}/mark-paid", checked(order_id)?);
+        self.post(&path, paid).await
+    }
+
+    /// Checks the server's invariants now.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; findings are no error.
+    pub async fn audit(&self) -> Result<AuditReport, AdminError> {
+        self.get("/admin/api/audit").await
+    }
+
+    async fn all_pages<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, AdminError> {
+        let endless =
+            |reason: &str| AdminError::Unreadable { path: path.to_owned(), reason: reason.to_owned() };
+        let mut all = Vec::new();
+        let mut cursors = HashSet::new();
+        let mut cursor: Option<String> = None;
+        for _ in 0..MAX_PAGES {
+            let page: Page<T> = self.get(&page_path(path, cursor.as_deref(), PAGE)).await?;
+            all.extend(page.items);
+            let Some(next) = page.next else {
+                return Ok(all);
+            };
+            if !cursors.insert(next.clone()) {
+                return Err(endless("the listing repeats a cursor"));
+            }
+            cursor = Some(next);
+        }
+        Err(endless("the listing has too many pages"))
+    }
+
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<T, AdminError> {
+        let answer = self.exchange(method, path, body).await?;
+        if !(200..300).contains(&answer.status) {
+            return Err(AdminError::of_refusal(&answer));
+        }
+        serde_json::from_slice(&answer.body)
+            .map_err(|error| AdminError::Unreadable { path: path.to_owned(), reason: error.to_string() })
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, AdminError> {
+        let target = self.target.get_or_try_init(|| self.base.resolve()).await?;
+        let uri: Uri = format!("{}{path}", target.prefix)
+            .parse()
+            .map_err(|_| AdminError::Argument("the path cannot be used"))?;
+        let request = || {
+            let mut request = Request::new(Full::new(body.clone()));
+            *request.method_mut() = method.clone();
+            *request.uri_mut() = uri.clone();
+            let headers = request.headers_mut();
+            headers.insert(HOST, target.host.clone());
+            headers.insert(AUTHORIZATION, self.bearer.clone());
+            if !body.is_empty() {
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            }
+            request
+        };
+
+        // The connection is taken out for the exchange, so that no lock is held meanwhile; another
+        // request at the same time opens its own, and the last one back is kept.
+        let kept = self.kept_link().take();
+        if let Some(mut link) = kept {
+            match link.exchange(request(), REQUEST_LIMIT, MAX_BODY).await {
+                Ok(answer) => {
+                    *self.kept_link() = Some(link);
+                    return Ok(answer);
+                }
+                Err(Broken::BeforeSending) => {}
+                Err(Broken::Lost(_)) if method == Method::GET => {}
+                Err(broken) => return Err(self.unreachable(&broken.to_string(), true)),
+            }
+        }
+        let mut link = Link::open(target, None, REQUEST_LIMIT)
+            .await
+            .map_err(|error| self.unreachable(&error.to_string(), false))?;
+        let answer = link
+            .exchange(request(), REQUEST_LIMIT, MAX_BODY)
+            .await
+            .map_err(|broken| self.unreachable(&broken.to_string(), true))?;
+        *self.kept_link() = Some(link);
+        Ok(answer)
+    }
+
+    fn kept_link(&self) -> MutexGuard<'_, Option<Link>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unreachable(&self, reason: &str, sent: bool) -> AdminError {
+        AdminError::Unreachable { url: self.url.clone(), reason: reason.to_owned(), sent }
+    }
+}
+
+impl std::fmt::Debug for AdminClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AdminClient").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+fn sale_path(sale_id: &str, rest: &str) -> Result<String, AdminError> {
+    Ok(format!("/admin/api/sales/{}{rest}", checked(sale_id)?))
+}
+
+fn checked(id: &str) -> Result<&str, AdminError> {
+    if id.is_empty() || !is_path_segment(id) {
+        return Err(AdminError::Argument("an id must be letters, digits, '-', '_', '.' or '~'"));
+    }
+    Ok(id)
+}
+
+/// A cursor is opaque, so everything that is not plain in it is escaped.
+fn page_path(path: &str, cursor: Option<&str>, limit: usize) -> String {
+    let mut full = format!("{path}?limit={limit}");
+    if let Some(cursor) = cursor {
+        full.push_str("&cursor=");
+        for byte in cursor.bytes() {
+            let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+            if plain {
+                full.push(char::from(byte));
+            } else {
+                full.push_str(&format!("%{byte:02X}"));
+            }
+        }
+    }
+    full
+}

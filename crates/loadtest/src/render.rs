@@ -1,0 +1,163 @@
+//! A report as text for a terminal: the verdict, who got what, how long it took.
+
+use std::fmt::Write as _;
+
+use crate::report::{Audit, Report};
+
+/// What the words of final answers mean to the people who clicked.
+const MEANINGS: [(&str, &str); 8] = [
+    ("SOLD_OUT", "were told it is sold out"),
+    ("ENDED", "were told the sale is over"),
+    ("NOT_STARTED", "were told it has not begun"),
+    ("LIMIT_REACHED", "were told they have enough"),
+    ("IMPATIENT", "gave up: put off until their patience ended"),
+    ("UNREACHABLE", "gave up: no answer until their patience ended"),
+    ("INVALID", "got an answer that cannot be read"),
+    ("ALREADY_PURCHASED", "were told they have an order, but not which"),
+];
+
+impl Report {
+    /// The report for people, verdict first, without colours; lines end with `\n` and stay within
+    /// about 100 columns, findings apart.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write_verdict(&mut text);
+        let _ = self.write_people(&mut text);
+        let _ = self.write_times(&mut text);
+        let _ = self.write_conditions(&mut text);
+        text
+    }
+
+    fn write_verdict(&self, out: &mut String) -> std::fmt::Result {
+        let verdict = if self.verdict() { "PASS" } else { "FAIL" };
+        writeln!(
+            out,
+            "{verdict}  {} of {} units sold · oversold {} · lost {} · sold twice {} · mixed up {} · audit {}",
+            grouped(self.sold),
+            grouped(self.units),
+            grouped(self.oversold),
+            grouped(self.lost),
+            grouped(self.duplicates),
+            grouped(self.mismatches),
+            match &self.audit {
+                Audit::Ok => "ok".to_owned(),
+                Audit::Findings(findings) => format!("{} findings", findings.len()),
+                Audit::NotRun(_) => "not run".to_owned(),
+            }
+        )?;
+        for finding in &self.findings {
+            writeln!(out, "      {finding}")?;
+        }
+        match &self.audit {
+            Audit::Ok => Ok(()),
+            Audit::NotRun(reason) => writeln!(out, "      audit not run: {reason}"),
+            Audit::Findings(findings) => {
+                findings.iter().take(50).try_for_each(|finding| writeln!(out, "      audit {finding}"))
+            }
+        }
+    }
+
+    fn write_people(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "\n{:>11}  people clicked", grouped(self.users))?;
+        writeln!(out, "{:>11}  got an order (202)", grouped(self.accepted))?;
+        if self.held > 0 {
+            let without = match self.held_without_row {
+                0 => String::new(),
+                n => format!("; {} of these have no row", grouped(n)),
+            };
+            writeln!(
+                out,
+                "{:>11}  learned of their order by a 409, after its 202 was lost{without}",
+                grouped(self.held)
+            )?;
+        }
+        let mut rejected: Vec<_> = self.rejected.iter().collect();
+        rejected.sort_by_key(|(word, count)| (std::cmp::Reverse(**count), word.as_str()));
+        for (word, count) in rejected {
+            let meaning = MEANINGS
+                .iter()
+                .find(|(known, _)| known == word)
+                .map_or("were refused", |(_, meaning)| *meaning);
+            writeln!(out, "{:>11}  {meaning} ({word})", grouped(*count))?;
+        }
+        Ok(())
+    }
+
+    fn write_times(&self, out: &mut String) -> std::fmt::Result {
+        write!(out, "\nAll answered {:.2} s after the first click", self.seconds)?;
+        match self.sell_out_seconds {
+            Some(seconds) => writeln!(out, ", sold out after {seconds:.2} s.")?,
+            None => writeln!(out, ", not seen to sell out.")?,
+        }
+        writeln!(out, "\n     status     answers    p50 ms    p99 ms    max ms   (from the intended click)")?;
+        for (status, count) in &self.answers {
+            let Some(latency) = self.latency_ms.get(status) else {
+                continue;
+            };
+            writeln!(
+                out,
+                "{status:>11} {:>11} {:>9.1} {:>9.1} {:>9.1}",
+                grouped(*count),
+                latency.p50,
+                latency.p99,
+                latency.max
+            )?;
+        }
+        for (name, count) in
+            [("broken", self.broken), ("timed out", self.timed_out), ("retries", self.retries)]
+        {
+            if count > 0 {
+                writeln!(out, "{name:>11} {:>11}", grouped(count))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_conditions(&self, out: &mut String) -> std::fmt::Result {
+        let conditions = &self.conditions;
+        writeln!(
+            out,
+            "\nSeed {}, window {:.2} s, {} kept-alive connections, {} generator threads at {:.1} µs \
+             CPU per request,\n{:.0} clicks/s achieved of {:.0} intended, 1 % sent {:.1} ms late or \
+             more.",
+            self.seed,
+            conditions.window_seconds,
+            conditions.connections,
+            conditions.threads,
+            conditions.generator_cpu_us_per_attempt,
+            conditions.achieved_clicks_per_second,
+            conditions.intended_clicks_per_second,
+            conditions.send_lag_ms_p99,
+        )?;
+        match &conditions.bottleneck {
+            Some(bottleneck) => writeln!(out, "Bottleneck: {bottleneck}."),
+            None => Ok(()),
+        }
+    }
+}
+
+/// 1234567 as `1,234,567`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn numbers_are_grouped_by_three() {
+        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}

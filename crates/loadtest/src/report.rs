@@ -1,0 +1,201 @@
+//! The report of a rehearsed sale: one JSON document, and the same for people.
+
+use std::collections::BTreeMap;
+
+use doorbuster_wire::AuditReport;
+use hdrhistogram::Histogram;
+use serde::{Serialize, Serializer};
+
+use crate::balance::Balance;
+use crate::witness::Storm;
+
+/// What a rehearsal found. Its JSON is a stable interface: members are added, never renamed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Users of all waves.
+    pub users: u64,
+    /// Units that were for sale.
+    pub units: u64,
+    /// Units of live orders in the order list.
+    pub sold: u64,
+    /// See [`Balance::oversold`].
+    pub oversold: u64,
+    /// See [`Balance::lost`].
+    pub lost: u64,
+    /// See [`Balance::duplicates`].
+    pub duplicates: u64,
+    /// See [`Balance::mismatches`].
+    pub mismatches: u64,
+    /// Users who learned of their order from a 202.
+    pub accepted: u64,
+    /// Orders that only a 409 named to their user.
+    pub held: u64,
+    /// See [`Balance::held_without_row`].
+    pub held_without_row: u64,
+    /// Users without an order, by the word of their final answer.
+    pub rejected: BTreeMap<String, u64>,
+    /// All answers by status code, retries and second clicks included.
+    pub answers: BTreeMap<u16, u64>,
+    /// Attempts that ended with a broken connection.
+    pub broken: u64,
+    /// Attempts without an answer within the time limit.
+    pub timed_out: u64,
+    /// Attempts after the first of their click.
+    pub retries: u64,
+    /// From the first possible click to the last answer.
+    pub seconds: f64,
+    /// See [`Storm::sell_out_seconds`]; `null` when it was not seen.
+    pub sell_out_seconds: Option<f64>,
+    /// By status code, from the intended moment of the click.
+    pub latency_ms: BTreeMap<u16, Latency>,
+    /// `"ok"`, or what the server's own audit found.
+    pub audit: Audit,
+    /// The first faults of the balance in words, with ids; at most 50.
+    pub findings: Vec<String>,
+    /// Gives the same schedule of clicks again.
+    pub seed: u64,
+    /// What the figures depend on.
+    pub conditions: Conditions,
+}
+
+/// Latencies of one status code in milliseconds, from the intended moment of the click.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Latency {
+    /// Half of the answers came within this.
+    pub p50: f64,
+    /// 99 % of the answers came within this.
+    pub p99: f64,
+    /// The slowest answer.
+    pub max: f64,
+}
+
+/// What the server's own audit said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Audit {
+    /// No invariant was violated.
+    Ok,
+    /// The violations, one line each; also a report that says neither "ok" nor why.
+    Findings(Vec<String>),
+    /// The audit could not be asked, with the reason. That is no pass.
+    NotRun(String),
+}
+
+/// What the figures of a report depend on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Conditions {
+    /// Connections, all kept alive and opened before the first click.
+    pub connections: usize,
+    /// Threads of the load generator.
+    pub threads: usize,
+    /// Over how long the first clicks were to be spread.
+    pub window_seconds: f64,
+    /// First clicks per second that were asked for; 0 for an empty window.
+    pub intended_clicks_per_second: f64,
+    /// First clicks per second from the first to the last that was sent.
+    pub achieved_clicks_per_second: f64,
+    /// CPU time of the load generator per attempt.
+    pub generator_cpu_us_per_attempt: f64,
+    /// The share of the rush in which the generator's threads ran or waited for a core, 0 to 1.
+    pub generator_busy: f64,
+    /// How late clicks were taken by a connection, 99th percentile.
+    pub send_lag_ms_p99: f64,
+    /// Why the clicks came later than intended; `null` when they did not.
+    pub bottleneck: Option<String>,
+}
+
+impl Report {
+    /// Puts together what the clients saw, the books, and the server's own audit.
+    pub fn new(storm: &Storm, balance: &Balance, audit: Audit) -> Self {
+        let pace = &storm.pace;
+        let ms = |us: u64| us as f64 / 1_000.0;
+        Self {
+            users: storm.users,
+            units: balance.units,
+            sold: balance.sold,
+            oversold: balance.oversold,
+            lost: balance.lost,
+            duplicates: balance.duplicates,
+            mismatches: balance.mismatches,
+            accepted: storm.accepted_ids().len() as u64,
+            held: storm.held.len() as u64,
+            held_without_row: balance.held_without_row,
+            rejected: storm.rejected.clone(),
+            answers: storm.latency_us.iter().map(|(status, histogram)| (*status, histogram.len())).collect(),
+            broken: storm.broken,
+            timed_out: storm.timed_out,
+            retries: storm.retries,
+            seconds: storm.wall.as_secs_f64(),
+            sell_out_seconds: storm.sell_out_seconds(),
+            latency_ms: storm
+                .latency_us
+                .iter()
+                .map(|(status, histogram)| (*status, Latency::of(histogram)))
+                .collect(),
+            audit,
+            findings: balance.findings.clone(),
+            seed: storm.seed,
+            conditions: Conditions {
+                connections: pace.connections,
+                threads: pace.threads,
+                window_seconds: pace.window.as_secs_f64(),
+                intended_clicks_per_second: pace.intended_per_second,
+                achieved_clicks_per_second: pace.achieved_per_second,
+                generator_cpu_us_per_attempt: pace.cpu_us_per_attempt,
+                generator_busy: pace.generator_busy,
+                send_lag_ms_p99: ms(pace.send_lag_us_p99),
+                bottleneck: pace.bottleneck(),
+            },
+        }
+    }
+
+    /// Whether the sale kept its promises: the books are even and the server's audit is clean.
+    /// Latencies, unsold units and users who gave up do not matter here.
+    pub fn verdict(&self) -> bool {
+        self.oversold == 0
+            && self.lost == 0
+            && self.duplicates == 0
+            && self.mismatches == 0
+            && self.audit == Audit::Ok
+    }
+}
+
+impl Latency {
+    fn of(histogram: &Histogram<u64>) -> Self {
+        // The value of a quantile is the upper edge of its bucket, which may lie above the maximum.
+        let ms = |us: u64| us.min(histogram.max()) as f64 / 1_000.0;
+        Self {
+            p50: ms(histogram.value_at_quantile(0.5)),
+            p99: ms(histogram.value_at_quantile(0.99)),
+            max: ms(histogram.max()),
+        }
+    }
+}
+
+impl From<&AuditReport> for Audit {
+    fn from(report: &AuditReport) -> Self {
+        if report.findings.is_empty() && report.ok {
+            return Audit::Ok;
+        }
+        let mut findings: Vec<_> = report
+            .findings
+            .iter()
+            .map(|finding| format!("{}: {}", finding.invariant, finding.detail))
+            .collect();
+        if findings.is_empty() {
+            findings.push("the audit failed without naming a finding".to_owned());
+        }
+        Audit::Findings(findings)
+    }
+}
+
+impl Serialize for Audit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Audit::Ok => serializer.serialize_str("ok"),
+            Audit::Findings(findings) => findings.serialize(serializer),
+            Audit::NotRun(reason) => [format!("not run: {reason}")].serialize(serializer),
+        }
+    }
+}
