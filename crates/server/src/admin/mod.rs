@@ -1,0 +1,154 @@
+//! The staff's listener: sales, orders, payments by hand, audit. Own address, own tokens.
+
+mod orders;
+mod sales;
+mod tokens;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use axum::routing::{get, post};
+use doorbuster_engine::audit;
+use doorbuster_engine::engine::Shared;
+use doorbuster_engine::operate::Operations;
+use doorbuster_engine::workers::Watch;
+use doorbuster_wire::{AuditFinding, AuditReport};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::api::{ApiError, fresh_json};
+use crate::problem;
+use crate::request_id::{RequestId, RequestIds};
+
+pub(crate) use tokens::first_token;
+pub use tokens::{Role, Tokens, token_file};
+
+/// What the staff's routes need.
+#[derive(Clone)]
+pub(crate) struct AdminState {
+    shared: Shared,
+    operations: Operations,
+    watch: Arc<Watch>,
+    tokens: Arc<Tokens>,
+    request_ids: Arc<RequestIds>,
+}
+
+impl AdminState {
+    /// What the staff changed shall be seen by buyers at once, not with the next tick.
+    async fn refresh(&self) {
+        if let Err(error) = self.watch.refresh().await {
+            tracing::warn!(error = error.chain(), "the catalog could not be refreshed; the watch will");
+        }
+    }
+}
+
+/// The staff's listener, bound; the caller runs [`AdminListener::serve`].
+pub(crate) struct AdminListener {
+    pub(crate) address: SocketAddr,
+    listener: TcpListener,
+    state: AdminState,
+}
+
+impl AdminListener {
+    /// Binds the address.
+    pub(crate) async fn bind(
+        address: SocketAddr,
+        shared: Shared,
+        catalog: Watch,
+        tokens: Tokens,
+    ) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let state = AdminState {
+            operations: Operations::new(shared.backends.clone()),
+            shared,
+            watch: Arc::new(catalog),
+            tokens: Arc::new(tokens),
+            request_ids: Arc::new(RequestIds::new()),
+        };
+        Ok(Self { address, listener, state })
+    }
+
+    /// Serves the staff until `stop` turns true and running requests have ended.
+    pub(crate) async fn serve(self, mut stop: watch::Receiver<bool>) {
+        let stopped = async move {
+            let _ = stop.wait_for(|stopped| *stopped).await;
+        };
+        let serve = axum::serve(self.listener, router(self.state)).with_graceful_shutdown(stopped);
+        if let Err(error) = serve.await {
+            tracing::error!(%error, "the staff's listener failed");
+        }
+    }
+}
+
+fn router(state: AdminState) -> Router {
+    Router::new()
+        .route("/admin/api/sales", get(sales::list).post(sales::create))
+        .route("/admin/api/sales/{sale}", get(sales::show))
+        .route("/admin/api/sales/{sale}/preheat", post(sales::preheat))
+        .route("/admin/api/sales/{sale}/open", post(sales::open))
+        .route("/admin/api/sales/{sale}/pause", post(sales::pause))
+        .route("/admin/api/sales/{sale}/close", post(sales::close))
+        .route("/admin/api/sales/{sale}/items/{item}/restock", post(sales::restock))
+        .route("/admin/api/sales/{sale}/orders", get(orders::list))
+        .route("/admin/api/orders/{order}", get(orders::show))
+        .route("/admin/api/orders/{order}/mark-paid", post(orders::mark_paid))
+        .route("/admin/api/audit", get(run_audit))
+        .fallback(|id: RequestId| async move { problem::NOT_FOUND.said_to(id) })
+        .method_not_allowed_fallback(|id: RequestId| async move { problem::METHOD_NOT_ALLOWED.said_to(id) })
+        .layer(DefaultBodyLimit::max(1024 * 1024))
+        .layer(axum::middleware::from_fn_with_state(state.clone(), admit))
+        .with_state(state)
+}
+
+/// Names the request and lets only the staff in: reading needs a viewer, changing an operator.
+async fn admit(
+    State(state): State<AdminState>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let id = state.request_ids.next();
+    request.extensions_mut().insert(id);
+    let header = request.headers().get(axum::http::header::AUTHORIZATION).map(|value| value.as_bytes());
+    let token =
+        header.and_then(crate::purchase::bearer).ok_or_else(|| problem::UNAUTHENTICATED.said_to(id))?;
+    let role = state.tokens.role_of(token).ok_or_else(|| problem::UNAUTHENTICATED.said_to(id))?;
+    let needed = if request.method().is_safe() { Role::Viewer } else { Role::Operator };
+    if role < needed {
+        return Err(problem::FORBIDDEN.said_to(id));
+    }
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = next.run(request).await;
+    if !method.is_safe() {
+        tracing::info!(request.id = %id, role = role.as_str(), %method, path, status = response.status().as_u16(), "the staff changed something");
+    }
+    Ok(response)
+}
+
+async fn run_audit(State(state): State<AdminState>, id: RequestId) -> Result<Response, ApiError> {
+    let snapshot =
+        audit::collect(&state.shared.backends).await.map_err(|error| ApiError::fault(&error, id))?;
+    Ok(fresh_json(&audit_report(&audit::check(&snapshot))))
+}
+
+/// An audit as the wire says it.
+pub(crate) fn audit_report(report: &audit::Report) -> AuditReport {
+    AuditReport {
+        ok: report.is_ok(),
+        at_rest: report.at_rest,
+        checked: report.checked.iter().map(|it| (*it).to_owned()).collect(),
+        orders: report.orders,
+        findings: report
+            .findings
+            .iter()
+            .map(|finding| AuditFinding {
+                invariant: finding.invariant.to_owned(),
+                detail: finding.detail.clone(),
+            })
+            .collect(),
+    }
+}

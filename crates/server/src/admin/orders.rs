@@ -1,0 +1,121 @@
+//! Orders: list by cursor, show, mark as paid.
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use doorbuster_engine::ledger::{PayOutcome, PaymentEvent};
+use doorbuster_engine::order::{OrderId, SaleId};
+use doorbuster_wire::{MarkPaid, Page, Paid};
+use serde::Deserialize;
+
+use super::AdminState;
+use crate::api::{ApiError, fresh_json};
+use crate::problem;
+use crate::request_id::RequestId;
+use crate::views;
+
+const LIMIT_MAX: usize = 5_000;
+const LIMIT_DEFAULT: usize = 1_000;
+const REFERENCE_MAX: usize = 128;
+
+#[derive(Deserialize)]
+pub(super) struct ListQuery {
+    #[serde(default)]
+    cursor: Option<String>,
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+/// A sale's orders by id. The cursor is the last order of the page before.
+pub(super) async fn list(
+    State(state): State<AdminState>,
+    Path(sale): Path<String>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+    id: RequestId,
+) -> Result<Response, ApiError> {
+    let bad = |text: &str| ApiError::new(problem::INVALID_REQUEST.because(text), id);
+    let Ok(Query(query)) = query else { return Err(bad("`limit` is a number from 1 to 5000.")) };
+    let sale: SaleId = sale.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))?;
+    let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
+    if !(1..=LIMIT_MAX).contains(&limit) {
+        return Err(bad("`limit` is a number from 1 to 5000."));
+    }
+    let after: Option<OrderId> = match query.cursor {
+        None => None,
+        Some(cursor) => {
+            Some(cursor.parse().map_err(|_| bad("`cursor` is what the page before gave as `next`."))?)
+        }
+    };
+    let ledger = &state.shared.backends.ledger;
+    if ledger.sale(sale).await.map_err(|error| ApiError::fault(&error, id))?.is_none() {
+        return Err(problem::SALE_NOT_FOUND.said_to(id));
+    }
+    let orders = ledger.orders(sale, after, limit).await.map_err(|error| ApiError::fault(&error, id))?;
+    let next = (orders.len() == limit)
+        .then(|| orders.last().map(|order| order.reservation.order.to_string()))
+        .flatten();
+    Ok(fresh_json(&Page { items: orders.iter().map(views::order_row).collect(), next }))
+}
+
+pub(super) async fn show(
+    State(state): State<AdminState>,
+    Path(order): Path<String>,
+    id: RequestId,
+) -> Result<Response, ApiError> {
+    let order: OrderId = order.parse().map_err(|_| problem::ORDER_NOT_FOUND.said_to(id))?;
+    let found =
+        state.shared.backends.ledger.order(order).await.map_err(|error| ApiError::fault(&error, id))?;
+    let order = found.ok_or_else(|| {
+        ApiError::new(
+            problem::ORDER_NOT_FOUND.because("The ledger has no order with this id. It may still be queued."),
+            id,
+        )
+    })?;
+    Ok(fresh_json(&views::order_row(&order)))
+}
+
+/// A payment that was received outside: stored by its event id, decided by the ledger.
+pub(super) async fn mark_paid(
+    State(state): State<AdminState>,
+    Path(order): Path<String>,
+    id: RequestId,
+    paid: Result<axum::Json<MarkPaid>, axum::extract::rejection::JsonRejection>,
+) -> Result<Response, ApiError> {
+    let order: OrderId = order.parse().map_err(|_| problem::ORDER_NOT_FOUND.said_to(id))?;
+    let paid = super::sales::body(paid, id)?;
+    let bad = |text: &str| ApiError::new(problem::UNPROCESSABLE.because(text), id);
+    let payment_id = paid.payment_id.unwrap_or_else(|| paid.event_id.clone());
+    if [&paid.event_id, &payment_id].iter().any(|it| !(1..=REFERENCE_MAX).contains(&it.len())) {
+        return Err(bad("eventId and paymentId need 1 to 128 bytes."));
+    }
+    let currency =
+        paid.currency.parse().map_err(|_| bad("currency must be an ISO 4217 code such as EUR."))?;
+    let ledger = &state.shared.backends.ledger;
+    let known = ledger.order(order).await.map_err(|error| ApiError::fault(&error, id))?;
+    if known.is_none() {
+        return Err(ApiError::new(
+            problem::ORDER_NOT_FOUND
+                .because("The ledger has no order with this id. It may still be queued: try again shortly."),
+            id,
+        ));
+    }
+    let event = PaymentEvent {
+        provider: "manual".to_owned(),
+        event_id: paid.event_id,
+        payment_id,
+        order,
+        amount_minor: paid.amount_minor,
+        currency,
+    };
+    let outcome = ledger.pay(&event).await.map_err(|error| ApiError::fault(&error, id))?;
+    let outcome = match outcome {
+        PayOutcome::Paid => "PAID",
+        PayOutcome::Duplicate => "DUPLICATE",
+        PayOutcome::RefundDue => "REFUND_DUE",
+        PayOutcome::AmountMismatch => "AMOUNT_MISMATCH",
+        PayOutcome::NoOrder => "NO_ORDER",
+    };
+    let now = ledger.order(order).await.map_err(|error| ApiError::fault(&error, id))?;
+    let status = now.map(|order| order.status.as_str().to_owned());
+    Ok(fresh_json(&Paid { order_id: order.to_string(), outcome: outcome.to_owned(), status }))
+}

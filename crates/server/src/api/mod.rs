@@ -1,0 +1,146 @@
+//! The buyers' routes beside the purchase itself.
+
+mod health;
+mod orders;
+mod sales;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use doorbuster_engine::engine::Engine;
+use doorbuster_engine::fault::BackendError;
+use doorbuster_engine::order::UserId;
+use doorbuster_wire::Problem;
+
+use crate::app::Readiness;
+use crate::hot::CoreContext;
+use crate::pages::Site;
+use crate::problem::{self, Word};
+use crate::request_id::RequestId;
+
+/// What the routes of one core need.
+#[derive(Clone)]
+pub(crate) struct ApiState {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) site: Arc<Site>,
+    pub(crate) readiness: Arc<Readiness>,
+}
+
+/// One core's router.
+pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
+    let state =
+        ApiState { engine, site: Arc::clone(&context.site), readiness: Arc::clone(&context.readiness) };
+    let mut router = Router::new()
+        .route("/", get(page))
+        .route("/api/flash-sales/orders/{order}", get(orders::show).delete(orders::cancel))
+        .route("/api/flash-sales/sales/{sale}", get(sales::show))
+        .route("/api/flash-sales/sales/{sale}/orders", get(orders::mine))
+        .route("/api/time", get(health::time))
+        .route("/livez", get(health::live))
+        .route("/readyz", get(health::ready))
+        .route("/version", get(health::version));
+    if state.site.demo_tokens.is_some() {
+        router = router.route("/demo/token", post(health::demo_token));
+    }
+    router
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(DefaultBodyLimit::max(4 * 1024))
+        .with_state(state)
+}
+
+async fn page(State(state): State<ApiState>) -> Response {
+    state.site.sale_page()
+}
+
+async fn nothing_here(id: RequestId) -> ApiError {
+    problem::NOT_FOUND.said_to(id)
+}
+
+async fn method_not_allowed(id: RequestId) -> ApiError {
+    problem::METHOD_NOT_ALLOWED.said_to(id)
+}
+
+/// An error on its way out.
+pub(crate) struct ApiError {
+    problem: Box<Problem>,
+    retry_after: Option<u32>,
+}
+
+impl Word {
+    /// This word as the answer to a request.
+    pub(crate) fn said_to(self, id: RequestId) -> ApiError {
+        ApiError::new(self.problem(), id)
+    }
+}
+
+impl ApiError {
+    pub(crate) fn new(mut problem: Problem, id: RequestId) -> Self {
+        problem.request_id = Some(id.to_string());
+        let retry_after = (problem.status == 503).then_some(1);
+        Self { problem: Box::new(problem), retry_after }
+    }
+
+    /// A layer that did not answer: logged here, once.
+    pub(crate) fn fault(error: &BackendError, id: RequestId) -> Self {
+        tracing::warn!(request.id = %id, error = error.chain(), "a request could not be answered");
+        problem::UNAVAILABLE.said_to(id)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self.problem).unwrap_or_default();
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for RequestId {
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, StatusCode> {
+        parts.extensions.get().copied().ok_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}
+
+/// The user of the request's verified access token.
+pub(crate) struct Buyer(pub(crate) UserId);
+
+impl FromRequestParts<ApiState> for Buyer {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
+        let id = parts
+            .extensions
+            .get()
+            .copied()
+            .ok_or_else(|| ApiError { problem: Box::new(problem::INTERNAL.problem()), retry_after: None })?;
+        let header = parts.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        let token =
+            header.and_then(crate::purchase::bearer).ok_or_else(|| problem::UNAUTHENTICATED.said_to(id))?;
+        state.engine.gate().authenticate(token).map(Buyer).map_err(|_| problem::UNAUTHENTICATED.said_to(id))
+    }
+}
+
+/// JSON that nobody may keep.
+pub(crate) fn fresh_json<T: serde::Serialize>(value: &T) -> Response {
+    let mut response = axum::Json(value).into_response();
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

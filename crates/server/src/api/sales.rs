@@ -1,0 +1,44 @@
+//! What the sale page needs.
+
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use doorbuster_engine::order::SaleId;
+use doorbuster_engine::stock::BucketId;
+
+use super::{ApiError, ApiState};
+use crate::problem;
+use crate::request_id::RequestId;
+use crate::views;
+
+pub(super) async fn show(
+    State(state): State<ApiState>,
+    Path(sale): Path<String>,
+    headers: HeaderMap,
+    id: RequestId,
+) -> Result<Response, ApiError> {
+    let shared = state.engine.shared();
+    let sale: SaleId = sale.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))?;
+    let catalog = shared.catalog.load_full();
+    let sale = catalog.sale(sale).ok_or_else(|| problem::SALE_NOT_FOUND.said_to(id))?;
+    let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
+    // A page without figures beats no page: the stock may be down.
+    let level = shared.backends.stock.level(bucket).await.ok().flatten();
+    let mut view = views::sale(sale, level.as_ref(), shared.backends.clock.now());
+    let server_time = std::mem::take(&mut view.server_time);
+    let etag = etag(&view);
+    if headers.get(header::IF_NONE_MATCH) == Some(&etag) {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
+    }
+    view.server_time = server_time;
+    let headers = [(header::ETAG, etag), (header::CACHE_CONTROL, HeaderValue::from_static("max-age=1"))];
+    Ok((headers, axum::Json(view)).into_response())
+}
+
+/// The same for the same contents; the server's time does not count.
+fn etag(view: &doorbuster_wire::SaleView) -> HeaderValue {
+    use sha2::Digest;
+    let digest = sha2::Sha256::digest(serde_json::to_vec(view).unwrap_or_default());
+    let digits: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    HeaderValue::try_from(format!("\"{digits}\"")).unwrap_or(HeaderValue::from_static("\"\""))
+}

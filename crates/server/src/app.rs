@@ -1,0 +1,229 @@
+//! Starts and stops everything.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use arc_swap::ArcSwap;
+use doorbuster_engine::clock::Clock;
+use doorbuster_engine::engine::Shared;
+use doorbuster_engine::gate::{JwtKey, JwtRules, JwtVerifier};
+use doorbuster_engine::sale::{Catalog, SaleState};
+use doorbuster_engine::stock::BucketId;
+use doorbuster_engine::workers::{
+    Backends, Backpressure, Expirer, Rebuilder, Recorder, Releaser, Restocker, Running, SaleClock, Sweeper,
+    Watch, WatchLimits, Worker, start,
+};
+
+use tokio::sync::watch as signal;
+use tokio::task::JoinHandle;
+
+use crate::admin::{self, AdminListener, Tokens};
+use crate::backend::{self, Opened};
+use crate::config::Config;
+use crate::hot::{self, PublicListener};
+use crate::pages::Site;
+
+/// Longest time that the staff's running requests get when the server stops.
+const ADMIN_DRAIN: Duration = Duration::from_secs(5);
+
+/// A running server. [`App::stop`] ends it in order.
+pub struct App {
+    /// Where buyers come in.
+    pub address: SocketAddr,
+    /// Where the staff comes in.
+    pub admin_address: SocketAddr,
+    /// The file with the staff's token, when this server made it.
+    pub admin_token_file: PathBuf,
+    public: PublicListener,
+    admin: JoinHandle<()>,
+    admin_stop: signal::Sender<bool>,
+    workers: Running,
+    readiness: Arc<Readiness>,
+    shared: Shared,
+    site: Arc<Site>,
+    opened: Opened,
+}
+
+/// Whether buyers should be sent here.
+#[derive(Debug, Default)]
+pub struct Readiness {
+    draining: AtomicBool,
+}
+
+impl Readiness {
+    /// Why buyers should not be sent here now; empty when they should.
+    pub async fn reasons(&self, shared: &Shared) -> Vec<String> {
+        let mut reasons = Vec::new();
+        if self.draining.load(Ordering::Relaxed) {
+            reasons.push("the server is stopping".to_owned());
+        }
+        if let Err(error) = shared.backends.ledger.positions().await {
+            reasons.push(error.to_string());
+        }
+        if let Err(error) = shared.backends.queue.accepting() {
+            reasons.push(error.to_string());
+        }
+        if shared.backpressure.is_on() {
+            reasons.push("too many orders wait to be recorded".to_owned());
+        }
+        for sale in shared.catalog.load_full().sales() {
+            if sale.terms.state != SaleState::Open {
+                continue;
+            }
+            let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
+            match (&sale.fence, shared.backends.stock.level(bucket).await) {
+                (Some(fence), _) => {
+                    reasons.push(format!("sale {} is being rebuilt: {}", sale.id, fence.reason))
+                }
+                (None, Ok(Some(level))) if !level.loading && !level.fenced => {}
+                (None, Ok(_)) => reasons.push(format!("the stock of sale {} is not loaded", sale.id)),
+                (None, Err(error)) => reasons.push(error.to_string()),
+            }
+        }
+        reasons
+    }
+}
+
+impl App {
+    /// Opens the backends, starts the workers and both listeners. Returns when buyers can come in;
+    /// stocks may still be rebuilding, which `/readyz` tells.
+    ///
+    /// # Errors
+    /// When a secret is weak or missing, the data directory cannot be used, or a port is taken;
+    /// the message says what to do.
+    pub async fn start(config: &Config, clock: Arc<dyn Clock>, site: Site) -> anyhow::Result<Self> {
+        let tokens = Arc::new(verifier(config)?);
+        let opened = backend::open_embedded(&config.data.dir, Arc::clone(&clock)).await?;
+        let admin_token_file = admin::token_file(config)?;
+        let staff = Tokens::read(&admin_token_file)?;
+        let shared = Shared {
+            backends: opened.backends.clone(),
+            catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
+            backpressure: Arc::new(Backpressure::default()),
+            tokens,
+        };
+        let limits = WatchLimits {
+            queue_lag_max: config.gate.queue_lag_max,
+            outbox_age_max: config.gate.outbox_age_max,
+        };
+        watch(&shared, limits).refresh().await?;
+        let workers = start(workers(&shared, limits, config));
+        let (readiness, site) = (Arc::new(Readiness::default()), Arc::new(site));
+        let public = hot::start(&config.server, shared.clone(), Arc::clone(&site), Arc::clone(&readiness))
+            .map_err(|error| taken(error, config.server.listen, "server.listen"))?;
+        let admin = AdminListener::bind(config.admin.listen, shared.clone(), watch(&shared, limits), staff)
+            .await
+            .map_err(|error| taken(error, config.admin.listen, "admin.listen"))?;
+        let admin_address = admin.address;
+        let admin_stop = signal::Sender::new(false);
+        let admin = spawn(admin.serve(admin_stop.subscribe()));
+        tracing::info!(public = %public.address, admin = %admin_address, "serving");
+        Ok(Self {
+            address: public.address,
+            admin_address,
+            admin_token_file,
+            public,
+            admin,
+            admin_stop,
+            workers,
+            readiness,
+            shared,
+            site,
+            opened,
+        })
+    }
+
+    /// Stages of the engine, for tests and the demo.
+    pub fn backends(&self) -> &Backends {
+        &self.opened.backends
+    }
+
+    /// What this server's pages show.
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Waits until no open sale is being rebuilt, at most `patience`.
+    pub async fn ready_within(&self, patience: Duration) -> bool {
+        let mut look = tokio::time::interval(Duration::from_millis(10));
+        let ready = async {
+            while !self.readiness.reasons(&self.shared).await.is_empty() {
+                look.tick().await;
+            }
+        };
+        tokio::time::timeout(patience, ready).await.is_ok()
+    }
+
+    /// Not ready → stop accepting → drain → finish batches → close.
+    pub async fn stop(self) {
+        self.readiness.draining.store(true, Ordering::Relaxed);
+        let public = self.public;
+        if tokio::task::spawn_blocking(move || public.stop()).await.is_err() {
+            tracing::error!("the public listener ended in a panic");
+        }
+        self.admin_stop.send_replace(true);
+        if tokio::time::timeout(ADMIN_DRAIN, self.admin).await.is_err() {
+            tracing::warn!("closing staff connections that did not end in time");
+        }
+        self.workers.stop().await;
+        tracing::info!("stopped");
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "one task, for the staff's listener")]
+fn spawn(work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    tokio::spawn(work)
+}
+
+fn verifier(config: &Config) -> anyhow::Result<JwtVerifier> {
+    let secret = config.jwt_secret()?;
+    let key = JwtKey::hs256(secret.reveal().as_bytes()).context("gate.jwt.secret")?;
+    let jwt = &config.gate.jwt;
+    let rules = JwtRules {
+        issuer: jwt.issuer.clone(),
+        audience: jwt.audience.clone(),
+        leeway: jwt.leeway,
+        lifetime_max: jwt.lifetime_max,
+    };
+    Ok(JwtVerifier::new(key, rules))
+}
+
+fn watch(shared: &Shared, limits: WatchLimits) -> Watch {
+    Watch::new(shared.backends.clone(), Arc::clone(&shared.catalog), Arc::clone(&shared.backpressure), limits)
+}
+
+/// Every worker with how long it waits when it has nothing to do.
+fn workers(shared: &Shared, limits: WatchLimits, config: &Config) -> Vec<(Box<dyn Worker>, Duration)> {
+    let backends = || shared.backends.clone();
+    let ms = Duration::from_millis;
+    vec![
+        (Box::new(Recorder::new(backends(), ms(250))), ms(0)),
+        (Box::new(Sweeper::new(backends())), ms(500)),
+        (Box::new(Expirer::new(backends())), ms(200)),
+        (Box::new(Releaser::new(backends())), ms(50)),
+        (Box::new(Restocker::new(backends())), ms(500)),
+        // The directory lock proves that no other process rebuilds: nothing is waited for.
+        (Box::new(Rebuilder::new(backends(), Duration::ZERO)), ms(50)),
+        (Box::new(SaleClock::new(backends(), config.sale.preheat_lead)), ms(100)),
+        (Box::new(watch(shared, limits)), ms(100)),
+    ]
+}
+
+fn taken(error: std::io::Error, address: SocketAddr, key: &str) -> anyhow::Error {
+    let what = match error.kind() {
+        std::io::ErrorKind::AddrInUse => format!(
+            "{address} is taken by another process: stop that one, or choose another address with {key} \
+             (environment DOORBUSTER__{})",
+            key.replace('.', "__").to_uppercase()
+        ),
+        std::io::ErrorKind::PermissionDenied => {
+            format!("{address} may not be used by this user: choose a port above 1023 with {key}")
+        }
+        _ => format!("{address} ({key}) cannot be listened on"),
+    };
+    anyhow::Error::new(error).context(what)
+}

@@ -1,0 +1,32 @@
+//! How commands reach a running server.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use doorbuster_loadtest::AdminClient;
+
+use crate::admin;
+
+/// The staff's listener of a running server.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AdminArgs {
+    /// Address of the staff's listener
+    #[arg(long, value_name = "URL", env = "DOORBUSTER_ADMIN_URL", default_value = "http://127.0.0.1:8081")]
+    pub(crate) admin_url: String,
+    /// File with a staff's token
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "DOORBUSTER_ADMIN_TOKEN_FILE",
+        default_value = "doorbuster-data/admin.token"
+    )]
+    pub(crate) admin_token_file: PathBuf,
+}
+
+impl AdminArgs {
+    pub(crate) fn client(&self) -> anyhow::Result<AdminClient> {
+        let token = admin::first_token(&self.admin_token_file)?;
+        AdminClient::new(&self.admin_url, &token).with_context(|| format!("--admin-url {}", self.admin_url))
+    }
+}

@@ -1,0 +1,226 @@
+//! `doorbuster demo`: everything on this machine, in one process.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use doorbuster_engine::clock::{Clock, SystemClock, Timestamp};
+use doorbuster_loadtest::{AdminClient, Plan, Report, Storm, TokenSigner};
+use doorbuster_wire::{ItemDraft, MarkPaid, OrderRow, SaleDetail, SaleDraft};
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::output::{self, Output};
+use super::rehearse::{balance_books, storm_with_progress};
+use super::serve::stop_on_signal;
+use super::{ConfigSource, Verdict};
+use crate::admin;
+use crate::app::App;
+use crate::config::Config;
+use crate::pages::Site;
+use crate::telemetry;
+
+/// Every tenth winner does not pay.
+const UNPAID_ONE_IN: usize = 10;
+/// Payments entered at the same time.
+const PAYING_AT_ONCE: usize = 32;
+
+/// A whole flash sale on this machine: server, sale, storm, payments, balance, audit.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  doorbuster demo\n  doorbuster demo --exit --output json --users 20000 --units 500\n\nExit code 3 when something was oversold, lost or sold twice, or the audit found something."
+)]
+pub(crate) struct DemoArgs {
+    /// Distinct users who click
+    #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(10..=5_000_000))]
+    users: u64,
+    /// Units for sale
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    units: u64,
+    /// Decides every click and who pays
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// End after the report instead of staying up
+    #[arg(long)]
+    exit: bool,
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<Verdict> {
+    let folder =
+        tempfile::Builder::new().prefix("doorbuster-demo-").tempdir().context("no temporary directory")?;
+    let secret = format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
+    let config = config(folder.path(), &secret)?;
+    telemetry::start(&config.log);
+    let signer = TokenSigner::with_defaults(secret.as_bytes())?;
+    let site = Site { demo_tokens: Some(signer.clone()), ..Site::default() };
+    let clock = Arc::new(SystemClock::new());
+    let app = App::start(&config, Arc::clone(&clock) as Arc<dyn Clock>, site).await?;
+    let admin = AdminClient::new(
+        &format!("http://{}", app.admin_address),
+        &admin::first_token(&app.admin_token_file)?,
+    )?;
+
+    let sale = open_sale(&admin, &args, clock.now()).await?;
+    app.site().show_sale(&sale.sale_id);
+    let report = storm_and_balance(&args, &app, &admin, &sale, signer).await?;
+    args.output.print(&report, Report::render)?;
+    let verdict = Verdict::of(report.verdict());
+    if args.exit {
+        app.stop().await;
+        return Ok(verdict);
+    }
+    invite(&app, &sale, folder.path());
+    stop_on_signal(app).await?;
+    Ok(verdict)
+}
+
+/// Quiet, in a folder of its own, on the usual ports where they are free.
+fn config(folder: &std::path::Path, secret: &str) -> anyhow::Result<Config> {
+    let port = |wanted: u16| {
+        let free = TcpListener::bind(("127.0.0.1", wanted)).is_ok();
+        SocketAddr::from(([127, 0, 0, 1], if free { wanted } else { 0 })).to_string()
+    };
+    let flags = [
+        ("server.listen", port(8080)),
+        ("admin.listen", port(8081)),
+        ("data.dir", folder.join("data").display().to_string()),
+        ("gate.jwt.secret", secret.to_owned()),
+        ("admin.token_file", String::new()),
+        ("log.level", "warn".to_owned()),
+    ];
+    ConfigSource::default().read(&flags.map(|(key, value)| (key.to_owned(), value)))
+}
+
+/// Long enough for the storm and the payments after it, short enough to watch units come back.
+fn payment_window(args: &DemoArgs) -> u64 {
+    5 + args.users / 50_000
+}
+
+async fn open_sale(admin: &AdminClient, args: &DemoArgs, now: Timestamp) -> anyhow::Result<SaleDetail> {
+    let item = ItemDraft {
+        product_id: "DB-1".to_owned(),
+        title: Some("Doorbuster headphones".to_owned()),
+        quantity: args.units,
+        price_minor: 1_990,
+        list_price_minor: Some(9_900),
+        currency: "EUR".to_owned(),
+    };
+    let draft = SaleDraft {
+        name: "Doorbuster demo".to_owned(),
+        opens_at: crate::views::time(now),
+        closes_at: crate::views::time(now.plus(Duration::from_secs(24 * 3_600))),
+        payment_window_seconds: Some(payment_window(args)),
+        max_units_per_user: Some(1),
+        items: vec![item],
+    };
+    let sale = admin.create_sale(&draft).await.context("the sale could not be created")?;
+    let report = admin.preheat(&sale.sale_id).await.context("the sale could not be preheated")?;
+    anyhow::ensure!(report.ok, "the preheated stock differs from the ledger");
+    admin.open(&sale.sale_id).await.context("the sale could not be opened")
+}
+
+/// The storm; nine in ten winners pay; the others' units come back and latecomers buy them.
+async fn storm_and_balance(
+    args: &DemoArgs,
+    app: &App,
+    admin: &AdminClient,
+    sale: &SaleDetail,
+    signer: TokenSigner,
+) -> anyhow::Result<Report> {
+    let unpaid = args.units / UNPAID_ONE_IN as u64;
+    let latecomers = (2 * unpaid).min(args.users / 4);
+    let say = |text: String| {
+        if args.output == Output::Text {
+            output::say(&text)
+        }
+    };
+    let plan = |first_user: u64, users: u64| {
+        let mut plan =
+            Plan::new(vec![format!("http://{}", app.address)], &sale.sale_id, users, signer.clone());
+        (plan.first_user, plan.seed) = (first_user, args.seed.wrapping_add(first_user));
+        plan
+    };
+    say(format!("{} users click within 2 s for {} units …", args.users - latecomers, args.units));
+    let mut seen = storm_with_progress(plan(0, args.users - latecomers), "the storm").await?;
+    say(format!(
+        "{} orders accepted in {:.1} s; nine in ten winners pay …",
+        seen.accepted.len(),
+        seen.wall.as_secs_f64()
+    ));
+    pay(admin, &sale.sale_id, &seen, |number| number % UNPAID_ONE_IN != 0).await?;
+    say("the others let their payment window pass; latecomers take what comes back …".to_owned());
+    if latecomers > 0 && wait_for_returns(admin, &sale.sale_id, payment_window(args)).await? > 0 {
+        let late = storm_with_progress(plan(args.users - latecomers, latecomers), "latecomers").await?;
+        pay(admin, &sale.sale_id, &late, |_| true).await?;
+        seen.merge(late);
+    }
+    balance_books(admin, &sale.sale_id, &seen).await
+}
+
+/// Enters the payments of those winners of a storm whom `pays` names, by their number.
+async fn pay(
+    admin: &AdminClient,
+    sale: &str,
+    seen: &Storm,
+    pays: impl Fn(usize) -> bool,
+) -> anyhow::Result<()> {
+    let rows = doorbuster_loadtest::settle(admin, sale, seen, Duration::from_secs(60)).await?.rows;
+    let ids = seen.accepted_ids();
+    let winners = rows.into_iter().filter(|row| ids.contains(row.order_id.as_str()));
+    let paying = winners.enumerate().filter(|(number, _)| pays(*number)).map(|(_, row)| row);
+    pay_rows(admin, paying.collect()).await
+}
+
+async fn pay_rows(admin: &AdminClient, rows: Vec<OrderRow>) -> anyhow::Result<()> {
+    // A client has one connection: several of them pay at the same time.
+    let clients: Vec<AdminClient> = (0..PAYING_AT_ONCE).map(|_| admin.another()).collect();
+    let shares = rows.len().div_ceil(PAYING_AT_ONCE).max(1);
+    let work = rows.chunks(shares).zip(&clients).map(|(rows, client)| async move {
+        for row in rows.iter().filter(|row| row.status == "PENDING") {
+            let paid = MarkPaid {
+                event_id: format!("demo-{}", row.order_id),
+                payment_id: None,
+                amount_minor: row.total.minor,
+                currency: row.total.currency.clone(),
+            };
+            client.mark_paid(&row.order_id, &paid).await?;
+        }
+        anyhow::Ok(())
+    });
+    stream::iter(work).buffer_unordered(PAYING_AT_ONCE).try_collect::<Vec<()>>().await?;
+    Ok(())
+}
+
+/// Waits until nobody's payment is pending any more; answers how many units are free then.
+async fn wait_for_returns(admin: &AdminClient, sale: &str, window: u64) -> anyhow::Result<u64> {
+    let mut look = tokio::time::interval(Duration::from_millis(100));
+    let until = tokio::time::Instant::now() + Duration::from_secs(window + 30);
+    loop {
+        let detail = admin.sale(sale).await?;
+        let free: u64 = detail.items.iter().filter_map(|item| item.free).sum();
+        let open: u64 = detail.items.iter().map(|item| item.quantity.saturating_sub(item.sold)).sum();
+        let waiting = admin.all_orders(sale).await?.iter().any(|row| row.status == "PENDING");
+        if (!waiting && free == open) || tokio::time::Instant::now() > until {
+            return Ok(free);
+        }
+        look.tick().await;
+    }
+}
+
+fn invite(app: &App, sale: &SaleDetail, folder: &std::path::Path) {
+    output::say(&format!(
+        "\nStill up. Open http://{}/ and buy one (a few may be left if you restock):\n  \
+         doorbuster sale restock {} {} --units +5 --admin-url http://{} --admin-token-file {}\n\
+         Everything is in {} and goes when you press Ctrl-C.",
+        app.address,
+        sale.sale_id,
+        sale.items.first().map_or("1", |item| item.item_id.as_str()),
+        app.admin_address,
+        app.admin_token_file.display(),
+        folder.display(),
+    ));
+}

@@ -1,0 +1,120 @@
+//! The command line.
+
+mod audit;
+mod client;
+mod config;
+mod demo;
+mod order;
+mod output;
+mod rehearse;
+mod sale;
+mod serve;
+mod token;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+pub(crate) use output::Output;
+
+/// Sell out in a second, never oversell.
+///
+/// Exit codes: 0 all is well · 1 it failed, the message says why and what to do · 2 wrong usage ·
+/// 3 a balance or an audit found something wrong.
+#[derive(Parser)]
+#[command(name = "doorbuster", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    after_help = "Examples:\n  doorbuster demo                      a whole sale on this machine, then stays up\n  doorbuster serve --data-dir ./data   the embedded engine\n  doorbuster sale create --file sale.toml && doorbuster sale preheat 1 && doorbuster sale open 1\n  doorbuster rehearse --url http://127.0.0.1:8080 --sale 1 --users 10000 --signing-key-file secret"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Everything on this machine: a server, a sale, the storm, the balance; then stays up for you
+    Demo(demo::DemoArgs),
+    /// Run the server with the embedded engine
+    Serve(serve::ServeArgs),
+    /// Create sales and run them
+    Sale(sale::SaleArgs),
+    /// Look at orders
+    Order(order::OrderArgs),
+    /// Mint access tokens for try-outs
+    Token(token::TokenArgs),
+    /// Prove that the books are right
+    Audit(audit::AuditArgs),
+    /// Storm a sale with simulated users over real HTTP, then balance the books
+    Rehearse(rehearse::RehearseArgs),
+    /// Check, show or write configuration
+    Config(config::ConfigArgs),
+}
+
+/// Where the configuration comes from.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ConfigSource {
+    /// Configuration file (TOML); `doorbuster config init` writes a commented one
+    #[arg(long, value_name = "FILE", env = "DOORBUSTER_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Set one key, such as `--set server.idle_timeout=60s`; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(crate) set: Vec<(String, String)>,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
+        _ => Err("wanted KEY=VALUE, such as server.cores=2".to_owned()),
+    }
+}
+
+impl ConfigSource {
+    pub(crate) fn read(&self, flags: &[(String, String)]) -> anyhow::Result<crate::config::Config> {
+        let flags: Vec<_> = self.set.iter().chain(flags).cloned().collect();
+        crate::config::Config::read(self.config.as_deref(), std::env::vars(), &flags)
+    }
+}
+
+/// What a command that ran to its end found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Fine,
+    SomethingWrong,
+}
+
+impl Verdict {
+    pub(crate) fn of(fine: bool) -> Self {
+        if fine { Self::Fine } else { Self::SomethingWrong }
+    }
+}
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli.command) {
+        Ok(Verdict::Fine) => ExitCode::SUCCESS,
+        Ok(Verdict::SomethingWrong) => ExitCode::from(3),
+        Err(error) => {
+            output::complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<Verdict> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        match command {
+            Command::Demo(args) => demo::run(args).await,
+            Command::Serve(args) => serve::run(args).await,
+            Command::Sale(args) => sale::run(args).await,
+            Command::Order(args) => order::run(args).await,
+            Command::Token(args) => token::run(&args),
+            Command::Audit(args) => audit::run(args).await,
+            Command::Rehearse(args) => rehearse::run(args).await,
+            Command::Config(args) => config::run(&args),
+        }
+    })
+}

@@ -1,0 +1,135 @@
+//! `doorbuster rehearse`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use doorbuster_loadtest::{
+    AdminClient, Audit, DEFAULT_ISSUER_AND_AUDIENCE, Plan, Progress, Report, Storm, TokenSigner, balance,
+    settle, storm,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::client::AdminArgs;
+use super::token::{duration, secret};
+use super::{Output, Verdict};
+
+/// Longest wait for the ledger to catch up with what the clients saw.
+const SETTLE: Duration = Duration::from_secs(120);
+/// Longest wait for the system to come to rest before the audit.
+const REST: Duration = Duration::from_secs(10);
+
+/// Storm a sale with simulated users over real HTTP, then balance the books.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  doorbuster rehearse --url http://127.0.0.1:8080 --sale 1 --users 500000 --signing-key-file secret\n\nExit code 3 when something was oversold, lost or sold twice, or the audit found something."
+)]
+pub(crate) struct RehearseArgs {
+    /// Public address of the server; several are used in turn
+    #[arg(long = "url", value_name = "URL", required = true)]
+    urls: Vec<String>,
+    /// The sale's id; it must be open
+    #[arg(long)]
+    sale: String,
+    /// Distinct users, each with a token of its own, each clicking once
+    #[arg(long, default_value_t = 10_000)]
+    users: u64,
+    /// Time over which the clicks are spread
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    window: Duration,
+    /// Share of users who click a second time at once, 0 to 1
+    #[arg(long, default_value_t = 0.05)]
+    retries: f64,
+    /// How long a user goes on after 429, 503 and broken connections
+    #[arg(long, default_value = "120s", value_parser = duration)]
+    patience: Duration,
+    /// Decides every moment and choice
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Connections that the users share
+    #[arg(long, default_value_t = 256)]
+    connections: usize,
+    /// File with the HS256 secret that the server verifies with
+    #[arg(long, value_name = "FILE")]
+    signing_key_file: PathBuf,
+    /// What the tokens' `iss` says
+    #[arg(long, default_value = DEFAULT_ISSUER_AND_AUDIENCE)]
+    issuer: String,
+    /// What the tokens' `aud` says
+    #[arg(long, default_value = DEFAULT_ISSUER_AND_AUDIENCE)]
+    audience: String,
+    /// What the users' ids begin with; runs with the same ones are the same users
+    #[arg(long, default_value = "user-")]
+    user_prefix: String,
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+pub(crate) async fn run(args: RehearseArgs) -> anyhow::Result<Verdict> {
+    let admin = args.admin.client()?;
+    let signer = TokenSigner::new(&secret(&args.signing_key_file)?, &args.issuer, &args.audience)?;
+    let mut plan = Plan::new(args.urls, &args.sale, args.users, signer);
+    plan.window = args.window;
+    plan.impatient = args.retries;
+    plan.patience = args.patience;
+    plan.seed = args.seed;
+    plan.connections = args.connections;
+    plan.user_prefix = args.user_prefix;
+    let seen = storm_with_progress(plan, "clicking").await?;
+    let report = balance_books(&admin, &args.sale, &seen).await?;
+    args.output.print(&report, Report::render)?;
+    Ok(Verdict::of(report.verdict()))
+}
+
+/// Runs a storm with a progress bar on a terminal.
+pub(super) async fn storm_with_progress(plan: Plan, what: &'static str) -> anyhow::Result<Storm> {
+    let bar =
+        if std::io::stderr().is_terminal() { ProgressBar::new(plan.users) } else { ProgressBar::hidden() };
+    let style = ProgressStyle::with_template("{msg:12} [{bar:40}] {pos}/{len} {per_sec} {wide_msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message(what);
+    let shown = Mutex::new(bar.clone());
+    let seen = storm(plan, move |progress: Progress| {
+        if let Ok(bar) = shown.lock() {
+            bar.set_length(progress.total);
+            bar.set_position(progress.clicked);
+            bar.set_message(format!(
+                "{what}: {} got one, {} sold out, {} waiting to retry",
+                progress.accepted, progress.gone, progress.retries_waiting
+            ));
+        }
+    })
+    .await;
+    bar.finish_and_clear();
+    seen.context("the storm could not be run")
+}
+
+/// What the clients saw against the ledger's own list, and the server's audit.
+pub(super) async fn balance_books(admin: &AdminClient, sale: &str, seen: &Storm) -> anyhow::Result<Report> {
+    settle(admin, sale, seen, SETTLE).await.context("the order list could not be read")?;
+    let audit = audit_at_rest(admin).await?;
+    let detail = admin.sale(sale).await?;
+    let rows = admin.all_orders(sale).await?;
+    let quantities = detail.items.iter().map(|item| (item.item_id.clone(), item.quantity)).collect();
+    let books = balance(&quantities, u64::from(detail.max_units_per_user), seen, &rows);
+    Ok(Report::new(seen, &books, audit))
+}
+
+/// The server's audit, at rest if it comes to rest in time.
+async fn audit_at_rest(admin: &AdminClient) -> anyhow::Result<Audit> {
+    let mut look = tokio::time::interval(Duration::from_millis(200));
+    let until = tokio::time::Instant::now() + REST;
+    loop {
+        let report = admin.audit().await.context("the audit could not be run")?;
+        if report.at_rest || !report.ok || tokio::time::Instant::now() >= until {
+            return Ok(Audit::from(&report));
+        }
+        look.tick().await;
+    }
+}

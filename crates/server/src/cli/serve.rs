@@ -1,0 +1,70 @@
+//! `doorbuster serve`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use doorbuster_engine::clock::SystemClock;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{ConfigSource, Verdict};
+use crate::app::App;
+use crate::pages::Site;
+use crate::telemetry;
+
+/// Run the server with the embedded engine.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  doorbuster serve --data-dir ./data --jwt-secret-file secret\n  DOORBUSTER__SERVER__LISTEN=0.0.0.0:8080 doorbuster serve --config shop.toml"
+)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    source: ConfigSource,
+    /// Address and port for buyers (server.listen)
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Address and port for the staff (admin.listen)
+    #[arg(long, value_name = "ADDRESS")]
+    admin_listen: Option<String>,
+    /// Folder of the embedded queue and ledger (data.dir)
+    #[arg(long, value_name = "FOLDER")]
+    data_dir: Option<PathBuf>,
+    /// File with the secret of access tokens (gate.jwt.secret_file)
+    #[arg(long, value_name = "FILE")]
+    jwt_secret_file: Option<PathBuf>,
+}
+
+pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<Verdict> {
+    let path = |path: Option<PathBuf>| path.map(|path| path.display().to_string());
+    let flags: Vec<(String, String)> = [
+        ("server.listen", args.listen),
+        ("admin.listen", args.admin_listen),
+        ("data.dir", path(args.data_dir)),
+        ("gate.jwt.secret_file", path(args.jwt_secret_file)),
+    ]
+    .into_iter()
+    .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+    .collect();
+    let config = args.source.read(&flags)?;
+    telemetry::start(&config.log);
+    let app = App::start(&config, Arc::new(SystemClock::new()), Site::default()).await?;
+    tracing::info!(file = %app.admin_token_file.display(), "the staff's token is in this file");
+    stop_on_signal(app).await?;
+    Ok(Verdict::Fine)
+}
+
+/// Drains on the first SIGTERM or SIGINT, stops at once on the second.
+pub(super) async fn stop_on_signal(app: App) -> anyhow::Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping: running requests get their time; a second signal stops at once");
+    tokio::select! {
+        () = app.stop() => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! The public listener: one runtime per core, each with its own socket, batcher and gate. The
+//! purchase path stands before any router; everything else goes to axum.
+
+mod connection;
+mod core;
+mod deadline;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use doorbuster_engine::engine::Shared;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::watch;
+
+use crate::config::Server;
+
+/// Connections that may wait in the kernel to be accepted.
+const BACKLOG: i32 = 4_096;
+
+/// The running public listener.
+pub struct PublicListener {
+    /// Where it listens.
+    pub address: SocketAddr,
+    stop: watch::Sender<bool>,
+    cores: Vec<JoinHandle<()>>,
+}
+
+/// What every core needs.
+#[derive(Clone)]
+pub(crate) struct CoreContext {
+    pub(crate) shared: Shared,
+    pub(crate) limits: Limits,
+    pub(crate) site: Arc<crate::pages::Site>,
+    pub(crate) readiness: Arc<crate::app::Readiness>,
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+/// Bounds of one core's connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) connections: usize,
+    pub(crate) connections_per_address: usize,
+    pub(crate) header: Duration,
+    pub(crate) body: Duration,
+    pub(crate) idle: Duration,
+    pub(crate) drain: Duration,
+}
+
+/// Binds the address on every core and starts to serve.
+///
+/// # Errors
+/// When the address is taken or not ours; the message says what to do.
+pub(crate) fn start(
+    config: &Server,
+    shared: Shared,
+    site: Arc<crate::pages::Site>,
+    readiness: Arc<crate::app::Readiness>,
+) -> io::Result<PublicListener> {
+    let cores = match config.cores {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        some => some,
+    };
+    let sockets = bind(config.listen, cores)?;
+    let address = sockets[0].local_addr()?;
+    let stop = watch::Sender::new(false);
+    let limits = Limits {
+        connections: config.connections_max.div_ceil(cores),
+        connections_per_address: config.connections_per_address_max,
+        header: config.header_timeout,
+        body: config.body_timeout,
+        idle: config.idle_timeout,
+        drain: config.drain_timeout,
+    };
+    let context = CoreContext { shared, limits, site, readiness, stop: stop.subscribe() };
+    let mut threads = Vec::with_capacity(cores);
+    for (number, socket) in sockets.into_iter().enumerate() {
+        let context = context.clone();
+        let thread = std::thread::Builder::new().name(format!("gateway-{number}"));
+        threads.push(thread.spawn(move || core::run(socket, context))?);
+    }
+    Ok(PublicListener { address, stop, cores: threads })
+}
+
+/// One socket per core on the same address.
+fn bind(address: SocketAddr, cores: usize) -> io::Result<Vec<StdListener>> {
+    // Sharing a port is asked for only between our own cores: another process, even another
+    // doorbuster, must be noticed.
+    let probe = StdListener::bind(address)?;
+    let address = SocketAddr::new(address.ip(), probe.local_addr()?.port());
+    drop(probe);
+    (0..cores).map(|_| bind_shared(address)).collect()
+}
+
+fn bind_shared(address: SocketAddr) -> io::Result<StdListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+impl PublicListener {
+    /// Stops accepting, lets running requests end, at most as long as the configuration says.
+    /// Blocks until every core is done.
+    pub fn stop(self) {
+        self.stop.send_replace(true);
+        for core in self.cores {
+            if core.join().is_err() {
+                tracing::error!("a core ended in a panic");
+            }
+        }
+    }
+}

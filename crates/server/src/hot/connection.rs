@@ -1,0 +1,209 @@
+//! One connection: HTTP/1.1 by hyper, the purchase path first, the router behind it.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::Body as RouterBody;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, LOCATION,
+    RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tower::ServiceExt;
+
+use super::core::Core;
+use super::deadline::{Activity, Watched};
+use crate::problem;
+use crate::purchase::{self, Answer, Kind, PurchaseRequest};
+use crate::request_id::RequestId;
+
+/// Most bytes of a purchase's body.
+const PURCHASE_BODY_MAX: usize = 4 * 1024;
+/// Most headers of one request.
+const HEADERS_MAX: usize = 64;
+/// Most bytes of a request's head.
+const HEAD_MAX: usize = 16 * 1024;
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+type Body = Either<Full<Bytes>, RouterBody>;
+
+/// Serves one connection until it ends, is overdue, or the server stops.
+pub(super) async fn serve(stream: TcpStream, core: Arc<Core>, mut stop: watch::Receiver<bool>) {
+    // Answers are small and whole: waiting to fill a packet would only delay them.
+    let _ = stream.set_nodelay(true);
+    let activity = Activity::new();
+    let limits = core.limits;
+    let answering = Arc::clone(&activity);
+    let service = service_fn(move |request| {
+        let (core, activity) = (Arc::clone(&core), Arc::clone(&answering));
+        async move {
+            activity.answering();
+            let response = respond(&core, request).await;
+            activity.idle();
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_MAX)
+        .pipeline_flush(true)
+        .half_close(false)
+        .serve_connection(Watched::new(stream, Arc::clone(&activity)), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        biased;
+        ended = connection.as_mut() => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended");
+            }
+            return;
+        }
+        () = activity.overdue(limits) => return,
+        _ = stop.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
+    }
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a connection ended while the server stopped");
+    }
+}
+
+async fn respond(core: &Core, request: Request<Incoming>) -> Response<Body> {
+    let id = core.request_ids.next();
+    if !host_is_good(request.headers()) {
+        let problem = problem::INVALID_REQUEST
+            .because("The request must name the host it is for in exactly one Host header.");
+        return closing(write(Answer::problem(problem, id), id));
+    }
+    match purchase_item(request.uri().path()) {
+        Some(_) if request.method() == Method::POST => buy(core, request, id).await,
+        Some(_) => {
+            let mut response = write(Answer::problem(problem::METHOD_NOT_ALLOWED.problem(), id), id);
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+            response
+        }
+        None => route(core, request, id).await,
+    }
+}
+
+/// The item's place in the path of a purchase.
+fn purchase_item(path: &str) -> Option<&str> {
+    let item = path.strip_prefix("/api/flash-sales/items/")?.strip_suffix("/purchase")?;
+    (!item.contains('/')).then_some(item)
+}
+
+async fn buy(core: &Core, request: Request<Incoming>, id: RequestId) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let body = match read_body(core, &head.headers, body).await {
+        Ok(body) => body,
+        Err(problem) => return closing(write(Answer::problem(problem, id), id)),
+    };
+    let header = |name| head.headers.get(name).map(HeaderValue::as_bytes);
+    let request = PurchaseRequest {
+        item: purchase_item(head.uri.path()).unwrap_or_default(),
+        authorization: header(AUTHORIZATION),
+        idempotency_key: header(IDEMPOTENCY_KEY),
+        traceparent: header(TRACEPARENT),
+        body: &body,
+    };
+    let answer = purchase::purchase(&core.engine, request, id).await;
+    write(answer, id)
+}
+
+/// The whole body, within its size and time; for most requests there is none.
+async fn read_body(
+    core: &Core,
+    headers: &HeaderMap,
+    body: Incoming,
+) -> Result<Bytes, doorbuster_wire::Problem> {
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    if body.size_hint().lower() > PURCHASE_BODY_MAX as u64 {
+        return Err(problem::CONTENT_TOO_LARGE.problem());
+    }
+    if !is_json(headers) {
+        return Err(problem::UNSUPPORTED_MEDIA_TYPE.problem());
+    }
+    let whole = tokio::time::timeout(core.limits.body, Limited::new(body, PURCHASE_BODY_MAX).collect()).await;
+    match whole {
+        Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(problem::CONTENT_TOO_LARGE.problem()),
+        Ok(Err(_)) => Err(problem::INVALID_REQUEST
+            .because("The request's body ended early or is not framed as HTTP wants it.")),
+        Err(_) => Err(problem::REQUEST_TIMEOUT.problem()),
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_none_or(|kind| {
+        let kind = kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        kind.eq_ignore_ascii_case(b"application/json") || kind.to_ascii_lowercase().ends_with(b"+json")
+    })
+}
+
+fn host_is_good(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(byte);
+    !host.is_empty() && host.as_bytes().iter().all(plain)
+}
+
+async fn route(core: &Core, request: Request<Incoming>, id: RequestId) -> Response<Body> {
+    let mut request = request.map(RouterBody::new);
+    request.extensions_mut().insert(id);
+    let mut response = match core.router.clone().oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    if let Ok(value) = HeaderValue::from_bytes(&id.digits()) {
+        response.headers_mut().insert(X_REQUEST_ID, value);
+    }
+    response.map(Either::Right)
+}
+
+/// An answer as an HTTP response.
+fn write(answer: Answer, id: RequestId) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::new(answer.body)));
+    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.reserve(8);
+    headers.insert(
+        CONTENT_TYPE,
+        match answer.kind {
+            Kind::Json => HeaderValue::from_static("application/json"),
+            Kind::Problem => HeaderValue::from_static("application/problem+json"),
+        },
+    );
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Ok(value) = HeaderValue::from_bytes(&id.digits()) {
+        headers.insert(X_REQUEST_ID, value);
+    }
+    if let Some(seconds) = answer.retry_after {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if let Some(location) = answer.location.and_then(|location| HeaderValue::try_from(location).ok()) {
+        headers.insert(LOCATION, location);
+    }
+    if answer.status == 401 {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if answer.replayed {
+        headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+    }
+    response
+}
+
+/// A request whose rest cannot be trusted ends its connection.
+fn closing(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}

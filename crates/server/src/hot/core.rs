@@ -1,0 +1,160 @@
+//! One core: its runtime, its accept loop, what is in flight on it.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, TcpListener as StdListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use doorbuster_engine::engine::{Detach, Engine};
+use doorbuster_engine::stock::{Batcher, BatcherLimits};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::connection;
+use super::{CoreContext, Limits};
+use crate::api;
+use crate::request_id::RequestIds;
+
+/// Longest pause after the system refused a connection, such as for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a core's connections share.
+pub(super) struct Core {
+    pub(super) engine: Arc<Engine>,
+    pub(super) router: Router,
+    pub(super) request_ids: RequestIds,
+    pub(super) limits: Limits,
+    open: AtomicUsize,
+    by_address: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// Serves this core's socket until told to stop; then drains.
+pub(super) fn run(socket: StdListener, context: CoreContext) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "a core's runtime cannot be started: this core serves nobody");
+            return;
+        }
+    };
+    runtime.block_on(serve(socket, context));
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a core starts its batcher, its admitted orders and its connections, each bounded"
+)]
+async fn serve(socket: StdListener, context: CoreContext) {
+    let listener = match TcpListener::from_std(socket) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "a core's socket cannot be used: this core serves nobody");
+            return;
+        }
+    };
+    let in_flight = watch::Sender::new(0_usize);
+    let (batcher, work) = Batcher::new(Arc::clone(&context.shared.backends.stock), BatcherLimits::default());
+    tokio::spawn(work.run());
+    let engine = Arc::new(Engine::new(context.shared.clone(), batcher, detach(in_flight.clone())));
+    let router = api::router(Arc::clone(&engine), &context);
+    let core = Arc::new(Core {
+        engine,
+        router,
+        request_ids: RequestIds::new(),
+        limits: context.limits,
+        open: AtomicUsize::new(0),
+        by_address: Mutex::default(),
+    });
+    let mut stop = context.stop.clone();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stopped| *stopped) => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                if let Some(place) = Place::take(&core, peer.ip()) {
+                    tokio::spawn(serve_connection(stream, place, context.stop.clone()));
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                let _ = tokio::time::timeout(ACCEPT_PAUSE, stop.wait_for(|stopped| *stopped)).await;
+            }
+        }
+    }
+    drop(listener);
+    drain(&core, &in_flight).await;
+}
+
+async fn serve_connection(stream: TcpStream, place: Place, stop: watch::Receiver<bool>) {
+    connection::serve(stream, Arc::clone(&place.core), stop).await;
+}
+
+/// Starts admitted orders outside their request, and counts them for the drain.
+#[expect(clippy::disallowed_methods, reason = "bounded by the batcher's queue: more are refused as BUSY")]
+fn detach(in_flight: watch::Sender<usize>) -> Detach {
+    Arc::new(move |work| {
+        in_flight.send_modify(|count| *count += 1);
+        let in_flight = in_flight.clone();
+        tokio::spawn(async move {
+            work.await;
+            in_flight.send_modify(|count| *count -= 1);
+        });
+    })
+}
+
+/// Waits for open connections and admitted orders, as long as the limits allow.
+async fn drain(core: &Core, in_flight: &watch::Sender<usize>) {
+    let mut look = tokio::time::interval(Duration::from_millis(10));
+    let drained = async {
+        while core.open.load(Ordering::Relaxed) > 0 || *in_flight.borrow() > 0 {
+            look.tick().await;
+        }
+    };
+    if tokio::time::timeout(core.limits.drain, drained).await.is_err() {
+        tracing::warn!(
+            connections = core.open.load(Ordering::Relaxed),
+            "closing connections that did not end in time"
+        );
+    }
+}
+
+/// One connection's place among the core's; given back when dropped.
+struct Place {
+    core: Arc<Core>,
+    address: IpAddr,
+}
+
+impl Place {
+    /// `None` when the core or the address has too many connections: the new one is closed.
+    fn take(core: &Arc<Core>, address: IpAddr) -> Option<Self> {
+        if core.open.load(Ordering::Relaxed) >= core.limits.connections {
+            return None;
+        }
+        let mut by_address = core.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = by_address.entry(address).or_default();
+        if *count >= core.limits.connections_per_address {
+            return None;
+        }
+        *count += 1;
+        core.open.fetch_add(1, Ordering::Relaxed);
+        Some(Self { core: Arc::clone(core), address })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.core.open.fetch_sub(1, Ordering::Relaxed);
+        let mut by_address = self.core.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = by_address.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                by_address.remove(&self.address);
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The doorbuster server: HTTP in front of the engine, pages, command line, configuration.
+//!
+//! Reading order: [`app`] starts and stops everything, [`hot`] is the public listener with the
+//! purchase path, [`api`] the buyers' other routes, [`admin`] the staff's, [`cli`] the commands.
+
+pub mod admin;
+pub mod api;
+pub mod app;
+pub mod backend;
+pub mod cli;
+pub mod config;
+pub mod directory;
+pub mod hot;
+mod pages;
+mod problem;
+mod purchase;
+mod request_id;
+mod telemetry;
+mod views;

@@ -1,0 +1,101 @@
+//! Errors as RFC 9457 problem details with the article's `error` member.
+
+use std::collections::BTreeMap;
+
+use doorbuster_wire::{JsonScalar, Problem};
+
+/// What an error word means: its status and what a person reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word {
+    pub(crate) status: u16,
+    pub(crate) error: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) detail: &'static str,
+}
+
+macro_rules! words {
+    ($($name:ident = $status:literal, $title:literal, $detail:literal;)*) => {
+        $(pub(crate) const $name: Word = Word { status: $status, error: stringify!($name), title: $title, detail: $detail };)*
+        /// Every word, for the documentation and its test.
+        #[cfg(test)]
+        pub(crate) const ALL: &[Word] = &[$($name),*];
+    };
+}
+
+words! {
+    INVALID_REQUEST = 400, "Invalid request", "The request cannot be read: check the path, the headers and the JSON body against the documentation.";
+    INVALID_QUANTITY = 400, "Invalid quantity", "The quantity must be a whole number from 1 to the sale's limit per user.";
+    IDEMPOTENCY_KEY_REQUIRED = 400, "Idempotency-Key required", "This sale allows several units per user, so a purchase needs an Idempotency-Key header: send any text of 1 to 128 bytes that is new for each wish and the same for its repeats.";
+    UNAUTHENTICATED = 401, "Not signed in", "The request needs a valid access token in `Authorization: Bearer`. Sign in again and repeat it.";
+    FORBIDDEN = 403, "Not allowed", "This token's role does not allow the operation.";
+    NOT_STARTED = 403, "Not started", "The sale has not begun. Try again when it opens.";
+    NOT_FOUND = 404, "Not found", "There is nothing at this address.";
+    ITEM_NOT_FOUND = 404, "No such item", "There is no item with this id in any sale.";
+    SALE_NOT_FOUND = 404, "No such sale", "There is no sale with this id.";
+    ORDER_NOT_FOUND = 404, "No such order", "You have no order with this id.";
+    METHOD_NOT_ALLOWED = 405, "Method not allowed", "This address does not take this method; the Allow header says which it takes.";
+    REQUEST_TIMEOUT = 408, "Request too slow", "The request's body did not arrive in time. Send it again.";
+    ALREADY_PURCHASED = 409, "Already purchased", "You already hold an order in this sale.";
+    LIMIT_REACHED = 409, "Limit reached", "Your orders in this sale use up the limit per user.";
+    PRICE_CHANGED = 409, "Price changed", "The price is not the one you saw. Load the page again.";
+    ALREADY_PAID = 409, "Already paid", "A paid order cannot be cancelled.";
+    ORDER_CLOSED = 409, "Order closed", "The order is already closed.";
+    CONFLICT = 409, "Not possible now", "The sale's present state does not allow this.";
+    SOLD_OUT = 410, "Sold out", "Nothing is free now. Units that are not paid in time return.";
+    ENDED = 410, "Sale over", "The sale is over.";
+    CONTENT_TOO_LARGE = 413, "Body too large", "The request's body is longer than this address takes.";
+    UNSUPPORTED_MEDIA_TYPE = 415, "Not JSON", "The body must be JSON, with `Content-Type: application/json`.";
+    IDEMPOTENCY_MISMATCH = 422, "Idempotency-Key used before", "This Idempotency-Key belongs to another purchase. Use a new key for a new wish.";
+    UNPROCESSABLE = 422, "Not acceptable", "The values do not fit together.";
+    INTERNAL = 500, "Internal error", "Something went wrong here. The request may be repeated; the log has the cause under this request id.";
+    NOT_READY = 503, "Not ready", "The sale is not selling at this moment. Try again shortly.";
+    BUSY = 503, "Busy", "Too much is waiting right now. Try again shortly; nothing was taken.";
+    OUTCOME_UNKNOWN = 503, "Outcome unknown", "Your order may have been placed and will be settled. Ask for it by its id, or repeat the purchase: you will not buy twice.";
+    UNAVAILABLE = 503, "Unavailable", "A part of the system does not answer. Try again shortly.";
+}
+
+impl Word {
+    /// The problem with this word's own text.
+    pub(crate) fn problem(self) -> Problem {
+        Problem {
+            kind: format!("/docs/errors#{}", self.error),
+            title: self.title.to_owned(),
+            status: self.status,
+            detail: self.detail.to_owned(),
+            error: self.error.to_owned(),
+            request_id: None,
+            order_id: None,
+            more: BTreeMap::new(),
+        }
+    }
+
+    /// The problem with a text of its own.
+    pub(crate) fn because(self, detail: impl Into<String>) -> Problem {
+        Problem { detail: detail.into(), ..self.problem() }
+    }
+}
+
+/// Adds members to a problem.
+pub(crate) trait With: Sized {
+    fn with(self, name: &str, value: JsonScalar) -> Self;
+}
+
+impl With for Problem {
+    fn with(mut self, name: &str, value: JsonScalar) -> Self {
+        self.more.insert(name.to_owned(), value);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_has_an_error_status_and_says_what_to_do() {
+        for word in ALL {
+            assert!((400..600).contains(&word.status), "{word:?}");
+            assert!(word.detail.ends_with('.'), "{word:?}");
+        }
+    }
+}

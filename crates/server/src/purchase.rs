@@ -1,0 +1,326 @@
+//! The purchase path: bytes in, status and bytes out. Knows no HTTP library, so that another
+//! connection loop can stand before it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use doorbuster_engine::engine::{Engine, PurchaseOutcome};
+use doorbuster_engine::gate::{Attempt, BadToken, Refusal, Wish};
+use doorbuster_engine::order::ItemId;
+use doorbuster_wire::{JsonScalar, Problem, PurchaseAccepted};
+use serde::Deserialize;
+
+use crate::problem::{self, With, Word};
+use crate::request_id::RequestId;
+use crate::views;
+
+/// A purchase request as far as the path needs it.
+pub(crate) struct PurchaseRequest<'a> {
+    /// The path's item, as it stands there.
+    pub(crate) item: &'a str,
+    /// The Authorization header.
+    pub(crate) authorization: Option<&'a [u8]>,
+    /// The Idempotency-Key header.
+    pub(crate) idempotency_key: Option<&'a [u8]>,
+    /// The traceparent header.
+    pub(crate) traceparent: Option<&'a [u8]>,
+    /// The body, whole.
+    pub(crate) body: &'a [u8],
+}
+
+/// What goes back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) kind: Kind,
+    pub(crate) body: Bytes,
+    /// Seconds, where waiting helps.
+    pub(crate) retry_after: Option<u32>,
+    /// The order's address, with a 202.
+    pub(crate) location: Option<String>,
+    /// Whether the Idempotency-Key had been used before.
+    pub(crate) replayed: bool,
+}
+
+/// The media type of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Json,
+    Problem,
+}
+
+/// Said to 98 % of the buyers: the same bytes each time.
+const SOLD_OUT: &str = concat!(
+    r#"{"type":"/docs/errors#SOLD_OUT","title":"Sold out","status":410,"#,
+    r#""detail":"Nothing is free now. Units that are not paid in time return.","error":"SOLD_OUT","mayReturn":true}"#
+);
+const ENDED: &str = concat!(
+    r#"{"type":"/docs/errors#ENDED","title":"Sale over","status":410,"#,
+    r#""detail":"The sale is over.","error":"ENDED","mayReturn":false}"#
+);
+const UNAUTHENTICATED: &str = concat!(
+    r#"{"type":"/docs/errors#UNAUTHENTICATED","title":"Not signed in","status":401,"#,
+    r#""detail":"The request needs a valid access token in `Authorization: Bearer`. Sign in again and repeat it.","#,
+    r#""error":"UNAUTHENTICATED"}"#
+);
+
+/// Answers one purchase request.
+pub(crate) async fn purchase(engine: &Arc<Engine>, request: PurchaseRequest<'_>, id: RequestId) -> Answer {
+    let Ok(item) = request.item.parse::<ItemId>() else {
+        return Answer::problem(item_problem(request.item), id);
+    };
+    let attempt = Attempt {
+        item,
+        bearer: request.authorization.and_then(bearer),
+        idempotency_key: request.idempotency_key,
+        wish: wish(request.body),
+        trace: request.traceparent.and_then(trace),
+    };
+    answer(engine.purchase(attempt).await, id)
+}
+
+/// A path that cannot name an item: malformed, or no id that was ever given.
+fn item_problem(text: &str) -> Problem {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return problem::ITEM_NOT_FOUND.problem();
+    }
+    problem::INVALID_REQUEST
+        .because("The item id in the path is not a whole number from 1 to 9223372036854775807.")
+}
+
+pub(crate) fn bearer(header: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = header.split_at_checked(7)?;
+    let token = rest.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"bearer ") && !token.is_empty()).then_some(token)
+}
+
+/// A well-formed version 00 traceparent; anything else is dropped.
+fn trace(header: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(header).ok().filter(|text| text.len() == 55)?;
+    let dashes = [2, 35, 52];
+    let form = text.bytes().enumerate().all(|(at, byte)| {
+        if dashes.contains(&at) { byte == b'-' } else { matches!(byte, b'0'..=b'9' | b'a'..=b'f') }
+    });
+    (form && text.starts_with("00-")).then_some(text)
+}
+
+#[derive(Deserialize)]
+struct Body<'a> {
+    #[serde(borrow, default)]
+    quantity: Option<&'a serde_json::value::RawValue>,
+    #[serde(rename = "expectedPriceMinor", default)]
+    expected_price_minor: Option<i64>,
+}
+
+/// What the body says. Unknown members are ignored; the user is always the token's.
+fn wish(body: &[u8]) -> Wish {
+    if body.trim_ascii().is_empty() {
+        return Wish::Wanted { quantity: 1, expected_price_minor: None };
+    }
+    // An array would be taken for the members in order.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Wish::Malformed;
+    }
+    let Ok(body) = serde_json::from_slice::<Body<'_>>(body) else { return Wish::Malformed };
+    let quantity = match body.quantity {
+        None => 1,
+        Some(raw) => match raw.get().parse::<i64>() {
+            Ok(quantity) if plain_integer(raw.get()) => quantity,
+            _ => return Wish::BadQuantity,
+        },
+    };
+    Wish::Wanted { quantity, expected_price_minor: body.expected_price_minor }
+}
+
+/// `1`, not `+1`, `01` or `1.0`.
+fn plain_integer(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn answer(outcome: PurchaseOutcome, id: RequestId) -> Answer {
+    match outcome {
+        PurchaseOutcome::Refused(refusal) => refused(refusal, id),
+        PurchaseOutcome::Accepted(order) => accepted(order.to_string(), "PENDING", false, false),
+        PurchaseOutcome::Replayed { order, status, payable } => {
+            accepted(order.to_string(), status.as_str(), payable, true)
+        }
+        PurchaseOutcome::AlreadyPurchased(order) => {
+            let mut problem = problem::ALREADY_PURCHASED.problem();
+            problem.order_id = Some(order.to_string());
+            Answer::problem(problem, id)
+        }
+        PurchaseOutcome::LimitReached(orders) => {
+            let orders = orders.iter().map(ToString::to_string).collect();
+            Answer::problem(problem::LIMIT_REACHED.problem().with("orderIds", JsonScalar::Texts(orders)), id)
+        }
+        PurchaseOutcome::NotEnough { left } => {
+            let problem = problem::SOLD_OUT
+                .because(format!("Only {left} left, which is less than you want. Ask for fewer units."))
+                .with("mayReturn", JsonScalar::Bool(true))
+                .with("left", JsonScalar::Integer(i64::try_from(left).unwrap_or(i64::MAX)));
+            Answer::problem(problem, id)
+        }
+        PurchaseOutcome::IdempotencyMismatch => Answer::problem(problem::IDEMPOTENCY_MISMATCH.problem(), id),
+        PurchaseOutcome::OutcomeUnknown(order) => {
+            let mut problem = problem::OUTCOME_UNKNOWN.problem();
+            problem.order_id = Some(order.to_string());
+            Answer::problem(problem, id).retry_after(1)
+        }
+    }
+}
+
+fn accepted(order: String, status: &str, payable: bool, replayed: bool) -> Answer {
+    let location = Some(format!("/api/flash-sales/orders/{order}"));
+    let body = PurchaseAccepted { order_id: order, status: status.to_owned(), payable };
+    let body = serde_json::to_vec(&body).unwrap_or_default().into();
+    Answer { status: 202, kind: Kind::Json, body, retry_after: Some(1), location, replayed }
+}
+
+fn refused(refusal: Refusal, id: RequestId) -> Answer {
+    match refusal {
+        Refusal::SoldOut => Answer::fixed(problem::SOLD_OUT, SOLD_OUT),
+        Refusal::Ended => Answer::fixed(problem::ENDED, ENDED),
+        Refusal::NoToken => Answer::fixed(problem::UNAUTHENTICATED, UNAUTHENTICATED),
+        Refusal::BadToken(BadToken::Subject) => Answer::problem(
+            problem::UNAUTHENTICATED
+                .because("The token's `sub` is not a user id of 1 to 128 bytes without control characters."),
+            id,
+        ),
+        Refusal::BadToken(BadToken::Invalid | BadToken::Expired) => {
+            Answer::fixed(problem::UNAUTHENTICATED, UNAUTHENTICATED)
+        }
+        Refusal::ItemNotFound => Answer::problem(problem::ITEM_NOT_FOUND.problem(), id),
+        Refusal::NotStarted { opens_at, starts_in_ms } => {
+            let wait = u32::try_from(starts_in_ms.div_ceil(1_000)).unwrap_or(u32::MAX).clamp(1, 3_600);
+            let problem = problem::NOT_STARTED
+                .problem()
+                .with("opensAt", JsonScalar::Text(views::time(opens_at)))
+                .with("startsInMs", JsonScalar::Integer(i64::try_from(starts_in_ms).unwrap_or(i64::MAX)));
+            Answer::problem(problem, id).retry_after(wait)
+        }
+        Refusal::NotReady => Answer::problem(problem::NOT_READY.problem(), id).retry_after(1),
+        Refusal::Busy => Answer::problem(problem::BUSY.problem(), id).retry_after(2),
+        Refusal::InvalidRequest => Answer::problem(problem::INVALID_REQUEST.problem(), id),
+        Refusal::InvalidQuantity { limit } => Answer::problem(
+            problem::INVALID_QUANTITY
+                .because(format!("The quantity must be a whole number from 1 to {}.", limit.0)),
+            id,
+        ),
+        Refusal::IdempotencyKeyRequired => Answer::problem(problem::IDEMPOTENCY_KEY_REQUIRED.problem(), id),
+        Refusal::PriceChanged { price } => Answer::problem(
+            problem::PRICE_CHANGED
+                .because(format!(
+                    "The price is {} {}, not the one you saw. Load the page again.",
+                    price.decimal(),
+                    price.currency.as_str()
+                ))
+                .with("priceMinor", JsonScalar::Integer(price.minor)),
+            id,
+        ),
+    }
+}
+
+impl Answer {
+    fn fixed(word: Word, body: &'static str) -> Self {
+        let body = Bytes::from_static(body.as_bytes());
+        Self {
+            status: word.status,
+            kind: Kind::Problem,
+            body,
+            retry_after: None,
+            location: None,
+            replayed: false,
+        }
+    }
+
+    /// A problem that carries its request's id.
+    pub(crate) fn problem(mut problem: Problem, id: RequestId) -> Self {
+        problem.request_id = Some(id.to_string());
+        let body = serde_json::to_vec(&problem).unwrap_or_default().into();
+        Self {
+            status: problem.status,
+            kind: Kind::Problem,
+            body,
+            retry_after: None,
+            location: None,
+            replayed: false,
+        }
+    }
+
+    fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after = Some(seconds);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fixed_bodies_are_what_the_words_say() {
+        for (body, word) in [
+            (SOLD_OUT, problem::SOLD_OUT),
+            (ENDED, problem::ENDED),
+            (UNAUTHENTICATED, problem::UNAUTHENTICATED),
+        ] {
+            let mut fixed: Problem = serde_json::from_str(body).unwrap();
+            fixed.more.remove("mayReturn");
+            assert_eq!(fixed, word.problem());
+        }
+    }
+
+    #[test]
+    fn a_quantity_is_a_plain_whole_number() {
+        let wanted = |quantity| Wish::Wanted { quantity, expected_price_minor: None };
+        for (body, expected) in [
+            ("", wanted(1)),
+            ("  ", wanted(1)),
+            ("{}", wanted(1)),
+            (r#"{"quantity":2}"#, wanted(2)),
+            (r#"{"quantity":-5}"#, wanted(-5)),
+            (r#"{"quantity":0}"#, wanted(0)),
+            (r#"{"quantity":null}"#, wanted(1)),
+            (r#"{"userId":"eve","price":1,"quantity":1}"#, wanted(1)),
+            (r#"{"quantity":1.5}"#, Wish::BadQuantity),
+            (r#"{"quantity":1e3}"#, Wish::BadQuantity),
+            (r#"{"quantity":"1e3"}"#, Wish::BadQuantity),
+            (r#"{"quantity":"1"}"#, Wish::BadQuantity),
+            (r#"{"quantity":9223372036854775808}"#, Wish::BadQuantity),
+            (r#"{"quantity":1.0}"#, Wish::BadQuantity),
+            (r#"{"quantity":[1]}"#, Wish::BadQuantity),
+            (r#"{"quantity":true}"#, Wish::BadQuantity),
+            ("[1]", Wish::Malformed),
+            ("1", Wish::Malformed),
+            ("{", Wish::Malformed),
+            ("\u{0}", Wish::Malformed),
+            (r#"{"quantity":1,"quantity":2}"#, Wish::Malformed),
+            (r#"{"expectedPriceMinor":"x"}"#, Wish::Malformed),
+        ] {
+            assert_eq!(wish(body.as_bytes()), expected, "{body}");
+        }
+        assert_eq!(wish(b"\xff\xfe{}"), Wish::Malformed);
+        assert_eq!(wish("[".repeat(4_000).as_bytes()), Wish::Malformed);
+    }
+
+    #[test]
+    fn only_a_bearer_token_is_a_token() {
+        assert_eq!(bearer(b"Bearer abc"), Some(&b"abc"[..]));
+        assert_eq!(bearer(b"bearer  abc "), Some(&b"abc"[..]));
+        for none in [&b""[..], b"Bearer", b"Bearer ", b"Basic abc", b"Bearerabc", b"abc"] {
+            assert_eq!(bearer(none), None);
+        }
+    }
+
+    #[test]
+    fn only_a_well_formed_traceparent_travels_on() {
+        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        assert_eq!(trace(good.as_bytes()), Some(good));
+        for bad in
+            ["", "00", &good.to_uppercase(), &good.replace("00-", "ff-"), &"0".repeat(55), &good.repeat(20)]
+        {
+            assert_eq!(trace(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}
