@@ -1,0 +1,216 @@
+//! The areas of the test command: what each runs, and what it needs.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::requirements::{GIT, Requirement};
+use crate::tidy::TOOLS;
+
+/// One area of the tests.
+pub(crate) struct Area {
+    /// Its name on the command line.
+    pub(crate) name: &'static str,
+    /// What passing it shows.
+    pub(crate) shows: &'static str,
+    /// The outside programs it needs.
+    pub(crate) requirements: &'static [&'static Requirement],
+    /// Its steps, all of which run; an error says which of its files are not there.
+    pub(crate) steps: fn(&Path) -> Result<Vec<Step>>,
+}
+
+/// One step of an area.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The house rules.
+    Tidy,
+    /// A cargo command that succeeds.
+    Cargo(Vec<String>),
+    /// A demo, the release build of which sells out and whose books balance.
+    Demo,
+}
+
+/// Every area, in the order in which they run: the cheapest that can fail comes first.
+pub(crate) const AREAS: &[Area] = &[
+    Area {
+        name: "tidy",
+        shows: "the house rules hold: walls, sizes, links, layout, lints, documentation",
+        requirements: &[&GIT, &TOOLS[0], &TOOLS[1], &TOOLS[2]],
+        steps: |_| Ok(vec![Step::Tidy]),
+    },
+    Area {
+        name: "unit",
+        shows: "each part alone does what its documentation says",
+        requirements: &[],
+        steps: unit,
+    },
+    Area {
+        name: "conformance",
+        shows: "every backend keeps every promise of its trait",
+        requirements: &[],
+        steps: |root| Ok(vec![chosen(root, "crates/engine", |_| true, &[])?]),
+    },
+    Area {
+        name: "http",
+        shows: "stories told over real HTTP end with balanced books",
+        requirements: &[],
+        steps: |root| Ok(vec![chosen(root, "crates/server", |test| test != "kill", &[])?]),
+    },
+    Area {
+        name: "kill",
+        shows: "a server killed in the middle of a sale loses and oversells nothing",
+        requirements: &[],
+        steps: |root| Ok(vec![chosen(root, "crates/server", |test| test == "kill", &["--nocapture"])?]),
+    },
+    Area {
+        name: "demo",
+        shows: "the release binary sells out a whole sale, and the audit agrees",
+        requirements: &[],
+        steps: demo,
+    },
+];
+
+/// What every test build has in common. All areas build the whole workspace's selection, even
+/// where they run one package: cargo unites features over the selected packages, and another
+/// selection would build the libraries once more.
+const TEST: [&str; 4] = ["test", "--workspace", "--locked", "--no-fail-fast"];
+
+fn unit(root: &Path) -> Result<Vec<Step>> {
+    ensure!(root.join("crates").is_dir(), "there is no folder crates");
+    let mut steps = vec![test(&["--lib", "--bins"]), test(&["--doc"])];
+    for package in ["crates/wire", "crates/loadtest"] {
+        // These two may go without integration tests: their promises are tested beside the code.
+        if !integration_tests(root, package)?.is_empty() {
+            steps.push(chosen(root, package, |_| true, &[])?);
+        }
+    }
+    Ok(steps)
+}
+
+fn demo(root: &Path) -> Result<Vec<Step>> {
+    ensure!(root.join("crates/server/Cargo.toml").is_file(), "there is no package crates/server");
+    Ok(vec![Step::Demo])
+}
+
+fn test(arguments: &[&str]) -> Step {
+    Step::Cargo(TEST.iter().chain(arguments).map(|&word| word.to_owned()).collect())
+}
+
+/// The step that runs the integration tests of `package` that `wanted` chooses by name.
+fn chosen(root: &Path, package: &str, wanted: fn(&str) -> bool, for_tests: &[&str]) -> Result<Step> {
+    let mut names = integration_tests(root, package)?;
+    names.retain(|name| wanted(name));
+    if names.is_empty() {
+        bail!("there is no file for this area in {package}/tests: an area without tests fails");
+    }
+    only_here(root, package, &names)?;
+
+    let mut arguments: Vec<&str> = names.iter().flat_map(|name| ["--test", name]).collect();
+    if !for_tests.is_empty() {
+        arguments.push("--");
+        arguments.extend(for_tests);
+    }
+    Ok(test(&arguments))
+}
+
+/// Fails when another package has an integration test of the same name: tests are chosen by name.
+fn only_here(root: &Path, package: &str, names: &[String]) -> Result<()> {
+    for folder in subfolders(root, "crates")? {
+        let other = format!("crates/{folder}");
+        let twins = integration_tests(root, &other)?.into_iter().filter(|name| names.contains(name));
+        if let Some(twin) = twins.into_iter().next().filter(|_| other != package) {
+            bail!("{package} and {other} both have tests/{twin}.rs: tests are chosen by name, rename one");
+        }
+    }
+    Ok(())
+}
+
+/// The names of a package's integration tests: `tests/<name>.rs` and `tests/<name>/main.rs`.
+fn integration_tests(root: &Path, package: &str) -> Result<Vec<String>> {
+    let folder = format!("{package}/tests");
+    let mut names = Vec::new();
+    if !root.join(&folder).is_dir() {
+        return Ok(names);
+    }
+    for entry in root.join(&folder).read_dir().with_context(|| format!("listing {folder}"))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(name) = name.strip_suffix(".rs") {
+            names.push(name.to_owned());
+        } else if entry.path().join("main.rs").is_file() {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn subfolders(root: &Path, folder: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in root.join(folder).read_dir().with_context(|| format!("listing {folder}"))? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn tree(files: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        for file in files {
+            let path = folder.path().join(file);
+            fs::create_dir_all(path.parent().expect("a file has a folder")).expect("can be made");
+            fs::write(path, "").expect("can be written");
+        }
+        folder
+    }
+
+    fn steps(name: &str, root: &Path) -> Result<Vec<Step>> {
+        let area = AREAS.iter().find(|area| area.name == name).expect("the area exists");
+        (area.steps)(root)
+    }
+
+    #[test]
+    fn an_area_without_files_is_an_error() {
+        let root = tree(&["crates/server/tests/shop/mod.rs"]);
+        for area in ["conformance", "http", "kill", "demo"] {
+            assert!(steps(area, root.path()).is_err(), "{area}");
+        }
+    }
+
+    #[test]
+    fn tests_are_chosen_by_area() {
+        let root = tree(&[
+            "crates/server/tests/kill.rs",
+            "crates/server/tests/buying.rs",
+            "crates/server/tests/paying/main.rs",
+            "crates/server/tests/shop/mod.rs",
+        ]);
+        let http = steps("http", root.path()).expect("files are there");
+        assert_eq!(http, [test(&["--test", "buying", "--test", "paying"])]);
+        let kill = steps("kill", root.path()).expect("files are there");
+        assert_eq!(kill, [test(&["--test", "kill", "--", "--nocapture"])]);
+    }
+
+    #[test]
+    fn twin_names_are_an_error() {
+        let root = tree(&["crates/engine/tests/story.rs", "crates/server/tests/story.rs"]);
+        let error = steps("conformance", root.path()).expect_err("the names collide");
+        assert!(error.to_string().contains("rename one"), "{error}");
+    }
+
+    #[test]
+    fn unit_runs_the_integration_tests_of_wire_and_loadtest_where_there_are_some() {
+        let root = tree(&["crates/loadtest/tests/plan.rs", "crates/wire/src/lib.rs"]);
+        let unit = steps("unit", root.path()).expect("files are there");
+        assert_eq!(unit, [test(&["--lib", "--bins"]), test(&["--doc"]), test(&["--test", "plan"])]);
+    }
+}
