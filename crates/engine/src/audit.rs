@@ -95,7 +95,10 @@ pub async fn collect(backends: &Backends) -> Result<Snapshot, BackendError> {
     }
     let ends = backends.queue.end_positions().await?;
     let books = backends.ledger.books().await?;
-    let mut at_rest = same(&before, &books) && is_quiet(&books, &ends);
+    let whole = books.sales.iter().all(|sale| {
+        sale.fence.is_none() && (sale.epoch == Epoch(0) || buckets.iter().any(|it| it.sale == sale.id))
+    });
+    let mut at_rest = whole && same(&before, &books) && is_quiet(&books, &ends);
     for bucket in &buckets {
         let id = sale_of(&books, bucket.sale).map(|sale| BucketId { sale: sale.id, epoch: sale.epoch });
         let again = match id {

@@ -26,6 +26,15 @@ pub struct Position {
     pub next: u64,
 }
 
+/// Whether somebody at these positions has come as far as each of these ends.
+pub fn reached(positions: &[Position], ends: &[Position]) -> bool {
+    ends.iter().all(|end| {
+        positions
+            .iter()
+            .any(|it| it.topic == end.topic && it.partition == end.partition && it.next >= end.next)
+    })
+}
+
 /// One record that was read.
 #[derive(Clone, Debug)]
 pub struct Delivered {

@@ -114,13 +114,16 @@ impl Engine {
 
     /// Reserve → publish → answer.
     async fn place(self: &Arc<Self>, claim: Claim) -> PurchaseOutcome {
-        let reservation = match self.reserve(&claim).await {
-            Ok(reservation) => reservation,
+        let (reservation, replayed) = match self.reserve(&claim).await {
+            Ok(held) => held,
             Err(outcome) => return outcome,
         };
         let placed = OrderPlaced { reservation, price: claim.price };
         let published = self.shared.backends.queue.publish(std::slice::from_ref(&placed)).await;
         match published.into_iter().next() {
+            Some(Ok(())) if replayed => {
+                PurchaseOutcome::Replayed { order: claim.order, status: OrderStatus::Pending, payable: false }
+            }
             Some(Ok(())) => PurchaseOutcome::Accepted(claim.order),
             Some(Err(error)) => {
                 tracing::debug!(order.id = %claim.order, error = error.chain(), "not acknowledged; the sweeper will settle it");
@@ -130,8 +133,9 @@ impl Engine {
         }
     }
 
-    /// Takes the units, or says why not; also notes what the answer tells this core.
-    async fn reserve(self: &Arc<Self>, claim: &Claim) -> Result<Reservation, PurchaseOutcome> {
+    /// Takes the units, or says why not; also notes what the answer tells this core. Beside the
+    /// reservation: whether an earlier request with the same key had made it.
+    async fn reserve(self: &Arc<Self>, claim: &Claim) -> Result<(Reservation, bool), PurchaseOutcome> {
         let bucket = BucketId { sale: claim.sale, epoch: claim.epoch };
         let request = ReserveRequest {
             order: claim.order,
@@ -141,8 +145,8 @@ impl Engine {
             trace: claim.trace.clone(),
             retake_of: None,
         };
-        let outcome = match self.batcher.reserve(bucket, request).await {
-            ReserveReply::Answered(outcome) => outcome,
+        let (outcome, repeated) = match self.batcher.reserve(bucket, request).await {
+            ReserveReply::Answered { outcome, repeated } => (outcome, repeated),
             ReserveReply::Busy => return Err(Refusal::Busy.into()),
             ReserveReply::Unknown => return Err(PurchaseOutcome::OutcomeUnknown(claim.order)),
         };
@@ -154,9 +158,9 @@ impl Engine {
                 } else {
                     self.gate.note_free(claim.item);
                 }
-                Ok(reservation)
+                Ok((reservation, false))
             }
-            ReserveOutcome::HeldBefore { reservation, in_outbox: true } => Ok(reservation),
+            ReserveOutcome::HeldBefore { reservation, in_outbox: true } => Ok((reservation, !repeated)),
             ReserveOutcome::HeldBefore { in_outbox: false, .. } | ReserveOutcome::Gone => {
                 Err(self.replay(claim).await)
             }

@@ -133,6 +133,9 @@ pub struct Sale {
     pub payment_window: Duration,
     /// The generation of its stock; 0 before the first preheat.
     pub epoch: Epoch,
+    /// The highest step of this epoch's stock that an order was recorded from. A stock that shows a
+    /// lower one has gone back.
+    pub recorded_seq: u64,
     /// Stands beside the state while the stock is loaded or rebuilt.
     pub fence: Option<Fence>,
     /// The items, in the order of their ids.

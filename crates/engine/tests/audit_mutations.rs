@@ -11,7 +11,7 @@ use doorbuster_engine::conformance::{sample, stock::Bench};
 use doorbuster_engine::ledger::{Ledger, PaymentEvent, SqliteLedger};
 use doorbuster_engine::order::OrderPlaced;
 use doorbuster_engine::order::{Epoch, OrderStatus, Units};
-use doorbuster_engine::queue::EmbeddedQueue;
+use doorbuster_engine::queue::{EmbeddedQueue, QueueOptions};
 use doorbuster_engine::sale::{NewItem, NewSale, SaleState};
 use doorbuster_engine::stock::{BucketId, EmbeddedStock, ReserveOutcome, ReserveRequest};
 use doorbuster_engine::workers::{Backends, Expirer, Rebuilder, Recorder, Releaser, Step, Worker};
@@ -31,7 +31,13 @@ impl World {
         let backends = Backends {
             stock: Arc::new(EmbeddedStock::new(Arc::clone(&dynamic))),
             queue: Arc::new(
-                EmbeddedQueue::open(&folder.path().join("queue"), |_| 0, Arc::clone(&dynamic)).unwrap(),
+                EmbeddedQueue::open(
+                    &folder.path().join("queue"),
+                    |_| 0,
+                    Arc::clone(&dynamic),
+                    QueueOptions::default(),
+                )
+                .unwrap(),
             ),
             ledger: Arc::new(
                 SqliteLedger::open(&folder.path().join("ledger"), Arc::clone(&dynamic)).unwrap(),

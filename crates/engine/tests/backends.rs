@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use doorbuster_engine::clock::ManualClock;
 use doorbuster_engine::conformance;
 use doorbuster_engine::ledger::SqliteLedger;
-use doorbuster_engine::queue::{EmbeddedQueue, Queue};
+use doorbuster_engine::queue::{EmbeddedQueue, Queue, QueueOptions};
 use doorbuster_engine::stock::EmbeddedStock;
 use doorbuster_engine::{ledger_promises, queue_promises, stock_promises};
 use tempfile::TempDir;
@@ -54,7 +54,7 @@ mod embedded_queue {
             async fn $promise() {
                 let folder = tempfile::tempdir().unwrap();
                 let clock: Arc<ManualClock> = conformance::stock::Bench::clock();
-                let queue = Arc::new(EmbeddedQueue::open(folder.path(), |_| 0, clock).unwrap());
+                let queue = Arc::new(EmbeddedQueue::open(folder.path(), |_| 0, clock, QueueOptions::default()).unwrap());
                 conformance::queue::$promise(&Embedded { queue, _folder: folder }).await;
             }
         )*};

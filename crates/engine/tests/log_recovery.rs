@@ -10,11 +10,11 @@ use std::time::Duration;
 use doorbuster_engine::conformance::{sample, stock::Bench};
 use doorbuster_engine::delivery::Position;
 use doorbuster_engine::order::OrderId;
-use doorbuster_engine::queue::{EmbeddedQueue, OpenError, Queue};
+use doorbuster_engine::queue::{EmbeddedQueue, OpenError, Queue, QueueOptions};
 use proptest::prelude::*;
 
 fn open(folder: &Path, recorded: u64) -> Result<EmbeddedQueue, OpenError> {
-    EmbeddedQueue::open(folder, |_| recorded, Bench::clock())
+    EmbeddedQueue::open(folder, |_| recorded, Bench::clock(), QueueOptions::default())
 }
 
 /// A log with `count` orders, each acknowledged before the next.

@@ -454,6 +454,11 @@ pub async fn a_sale_moves_only_along_its_arrows(bench: &Bench) {
     let early = sale.terms.opens_at.minus(Duration::from_secs(5));
     let ChangeOutcome::Done(open) = change(SaleState::Open, Some(early)).await else { panic!("not opened") };
     assert_eq!((open.terms.state, open.terms.opens_at), (SaleState::Open, early));
+    let earlier = early.minus(Duration::from_secs(5));
+    let ChangeOutcome::Done(open) = change(SaleState::Open, Some(earlier)).await else {
+        panic!("not opened")
+    };
+    assert_eq!(open.terms.opens_at, earlier, "opening again moves the window too");
     assert!(matches!(change(SaleState::Open, None).await, ChangeOutcome::Done(_)));
     assert!(matches!(change(SaleState::Paused, None).await, ChangeOutcome::Done(_)));
     assert_eq!(change(SaleState::Preheated, None).await, ChangeOutcome::NotFrom(SaleState::Paused));

@@ -18,7 +18,7 @@
 mod embedded;
 mod message;
 
-pub use embedded::{EmbeddedQueue, OpenError};
+pub use embedded::{Appender, EmbeddedQueue, Files, OnFatal, OpenError, QueueOptions, ReadAt, SystemFiles};
 pub use message::{decode, encode};
 
 use std::time::Duration;

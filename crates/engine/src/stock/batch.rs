@@ -36,7 +36,13 @@ impl Default for BatcherLimits {
 #[derive(Debug)]
 pub enum ReserveReply {
     /// The stock answered.
-    Answered(ReserveOutcome),
+    Answered {
+        /// What it answered.
+        outcome: ReserveOutcome,
+        /// Whether the call had been repeated: an order that was held before may then be held by
+        /// this very request.
+        repeated: bool,
+    },
     /// The stock was not reached, or the queue of requests is full: nothing was taken.
     Busy,
     /// A call may have taken the units and its reply was lost.
@@ -162,9 +168,9 @@ async fn serve(stock: &dyn Stock, bucket: BucketId, batch: Vec<Waiting>, limits:
 fn said(outcome: ReserveOutcome, repeated: bool) -> ReserveReply {
     match outcome {
         ReserveOutcome::Held { .. } | ReserveOutcome::HeldBefore { .. } | ReserveOutcome::Gone => {
-            ReserveReply::Answered(outcome)
+            ReserveReply::Answered { outcome, repeated }
         }
         _ if repeated => ReserveReply::Unknown,
-        _ => ReserveReply::Answered(outcome),
+        _ => ReserveReply::Answered { outcome, repeated },
     }
 }

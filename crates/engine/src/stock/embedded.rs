@@ -28,6 +28,17 @@ impl EmbeddedStock {
         Self { clock, buckets: Mutex::default() }
     }
 
+    /// The clock it stamps and checks by.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    /// A stock with the same contents, as a replica or a snapshot would have them at this moment.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self { clock: Arc::clone(&self.clock), buckets: Mutex::new(self.buckets().clone()) }
+    }
+
     /// Every step is complete before the lock is given back, so a poisoned lock (a panic in
     /// another thread's step) guards a bucket that a rebuild will replace.
     fn buckets(&self) -> MutexGuard<'_, HashMap<BucketId, Bucket>> {
@@ -48,6 +59,7 @@ struct Shelf {
     allocated: u64,
 }
 
+#[derive(Clone)]
 struct Bucket {
     phase: Phase,
     terms: Option<Terms>,

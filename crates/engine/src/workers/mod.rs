@@ -5,6 +5,7 @@
 
 mod expire;
 mod rebuild;
+mod reconcile;
 mod record;
 mod release;
 mod restock;
@@ -14,6 +15,7 @@ mod watch;
 
 pub use expire::Expirer;
 pub use rebuild::{Progress, Rebuilder};
+pub use reconcile::Reconciler;
 pub use record::Recorder;
 pub use release::Releaser;
 pub use restock::Restocker;
@@ -21,15 +23,17 @@ pub use sale_clock::SaleClock;
 pub use sweep::Sweeper;
 pub use watch::{Backpressure, Watch, WatchLimits};
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use tokio::sync::watch as signal;
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
-use crate::fault::BackendError;
+use crate::fault::{BackendError, Fault, Layer};
 use crate::ledger::Ledger;
 use crate::queue::Queue;
 use crate::stock::Stock;
@@ -80,7 +84,9 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 async fn run(mut worker: Box<dyn Worker>, idle: Duration, mut stop: signal::Receiver<bool>) {
     let mut failures = 0_u32;
     loop {
-        let wait = match worker.step().await {
+        // A panic is a fault like others: every step may be done again.
+        let stepped = AssertUnwindSafe(worker.step()).catch_unwind().await;
+        let wait = match stepped.unwrap_or_else(|_| Err(panicked())) {
             Ok(Step::Worked(_)) => {
                 failures = 0;
                 Duration::ZERO
@@ -105,6 +111,10 @@ async fn run(mut worker: Box<dyn Worker>, idle: Duration, mut stop: signal::Rece
             return;
         }
     }
+}
+
+fn panicked() -> BackendError {
+    BackendError::new(Layer::Ledger, Fault::Ambiguous, "the step ended in a panic; see the lines above")
 }
 
 /// 50 ms, doubled per failure up to the longest wait, with half of it random.

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::{Backends, Step, Sweeper, Worker};
 use crate::clock::Timestamp;
-use crate::delivery::Position;
+use crate::delivery::reached;
 use crate::fault::BackendError;
 use crate::ledger::RebuildOutcome;
 use crate::order::{Epoch, ItemId, OrderId, Reservation};
@@ -82,12 +82,7 @@ impl Rebuilder {
             return Ok(false);
         };
         let positions = ledger.positions().await?;
-        let passed = |barrier: &Position| {
-            positions.iter().any(|it| {
-                it.topic == barrier.topic && it.partition == barrier.partition && it.next >= barrier.next
-            })
-        };
-        Ok(barriers.iter().all(passed))
+        Ok(reached(&positions, &barriers))
     }
 
     /// Loads the bucket of the sale's epoch, reads it back, opens it and lifts the fence.
@@ -223,6 +218,8 @@ impl Rebuilder {
         Ok(match self.backends.stock.level(bucket).await? {
             None => Some("the stock is missing"),
             Some(level) if level.loading || level.fenced => Some("the stock is not open"),
+            // The sale was read first: a sound stock can only be further by now.
+            Some(level) if level.seq < sale.recorded_seq => Some("the stock has gone back"),
             Some(_) => None,
         })
     }

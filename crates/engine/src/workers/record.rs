@@ -109,6 +109,15 @@ impl Recorder {
 
     /// What follows a commit. Best effort: the sweeper repeats what is lost here.
     async fn settle(&self, recorded: &Recorded) {
+        if recorded.dead > 0 {
+            tracing::error!(
+                records = recorded.dead,
+                "records could not be applied and were parked as dead letters; look at them"
+            );
+        }
+        if recorded.rejected > 0 {
+            tracing::warn!(orders = recorded.rejected, "the ledger refused orders that the stock had taken");
+        }
         let mut by_bucket: HashMap<BucketId, Vec<OrderId>> = HashMap::new();
         for (sale, epoch, order) in &recorded.live {
             by_bucket.entry(BucketId { sale: *sale, epoch: *epoch }).or_default().push(*order);

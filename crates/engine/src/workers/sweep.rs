@@ -12,7 +12,7 @@ use async_trait::async_trait;
 
 use super::{Backends, Step, Worker};
 use crate::clock::Timestamp;
-use crate::delivery::Position;
+use crate::delivery::{Position, reached};
 use crate::fault::BackendError;
 use crate::order::{Epoch, Money, OrderId, OrderPlaced, Reservation};
 use crate::sale::Sale;
@@ -124,15 +124,6 @@ impl Sweeper {
         self.unknown.insert(entry.order, Unknown { ends, publishes, not_before: now + gap });
         Ok(())
     }
-}
-
-/// Whether the recorder has come as far as each of these ends.
-fn reached(positions: &[Position], ends: &[Position]) -> bool {
-    ends.iter().all(|end| {
-        positions
-            .iter()
-            .any(|it| it.topic == end.topic && it.partition == end.partition && it.next >= end.next)
-    })
 }
 
 fn price_of(entry: &Reservation, sale: &Sale) -> Option<Money> {

@@ -19,7 +19,7 @@ use doorbuster_engine::gate::{Attempt, JwtKey, JwtRules, JwtVerifier, Wish};
 use doorbuster_engine::ledger::{Positions, SqliteLedger};
 use doorbuster_engine::operate::Operations;
 use doorbuster_engine::order::{Epoch, ItemId, OrderId, OrderPlaced, Reservation, SaleId, Units, UserId};
-use doorbuster_engine::queue::{EmbeddedQueue, Queue, Reader};
+use doorbuster_engine::queue::{EmbeddedQueue, Queue, QueueOptions, Reader};
 use doorbuster_engine::sale::{Catalog, LoaderToken, NewItem, NewSale, Sale, SaleState, Terms};
 use doorbuster_engine::stock::{
     AdjustOutcome, Batcher, BatcherLimits, BeginLoadOutcome, BucketId, EmbeddedStock, FinishOutcome,
@@ -396,7 +396,7 @@ impl World {
 }
 
 fn open_queue(folder: &Path, next: u64, clock: Arc<dyn Clock>) -> EmbeddedQueue {
-    EmbeddedQueue::open(&folder.join("queue"), |_| next, clock).unwrap()
+    EmbeddedQueue::open(&folder.join("queue"), |_| next, clock, QueueOptions::default()).unwrap()
 }
 
 fn verifier() -> JwtVerifier {

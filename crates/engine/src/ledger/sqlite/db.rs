@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
@@ -28,9 +29,10 @@ type ReadJob = Box<dyn FnOnce(&mut Connection) + Send>;
 type WriteJob = Box<dyn FnOnce(&Connection) -> Told + Send>;
 type Told = Box<dyn FnOnce(Result<(), &BackendError>) + Send>;
 
-/// The database's threads. They end when this is dropped.
+/// The database's threads. They end when this is dropped, which waits for the last commit.
 pub(super) struct Db {
-    writer: mpsc::Sender<WriteJob>,
+    writer: Option<mpsc::Sender<WriteJob>>,
+    writer_thread: Option<JoinHandle<()>>,
     readers: Vec<mpsc::Sender<ReadJob>>,
     turn: AtomicUsize,
 }
@@ -45,7 +47,7 @@ impl Db {
         configure(&connection)?;
         prepare(&mut connection)?;
         let (writer, waiting) = mpsc::channel(WAITING_MAX);
-        spawn("ledger-writer", move || write_groups(connection, waiting))?;
+        let writer_thread = spawn("ledger-writer", move || write_groups(connection, waiting))?;
         let mut readers = Vec::with_capacity(READERS);
         for _ in 0..READERS {
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -60,7 +62,12 @@ impl Db {
             })?;
             readers.push(reader);
         }
-        Ok(Self { writer, readers, turn: AtomicUsize::new(0) })
+        Ok(Self {
+            writer: Some(writer),
+            writer_thread: Some(writer_thread),
+            readers,
+            turn: AtomicUsize::new(0),
+        })
     }
 
     /// Runs `work` in a transaction on the writer. What it did is kept if it answers `Ok`, and
@@ -85,7 +92,8 @@ impl Db {
                 });
             })
         });
-        send(&self.writer, job, what)?;
+        let writer = self.writer.as_ref().ok_or_else(|| stopped(what))?;
+        send(writer, job, what)?;
         answered.await.unwrap_or_else(|_| Err(stopped(what)))
     }
 
@@ -116,9 +124,18 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), SqliteError> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
-    Ok(())
+impl Drop for Db {
+    fn drop(&mut self) {
+        self.readers.clear();
+        self.writer = None;
+        if self.writer_thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the ledger's writer ended in a panic");
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, SqliteError> {
+    Ok(std::thread::Builder::new().name(name.to_owned()).spawn(run)?)
 }
 
 fn send<J>(thread: &mpsc::Sender<J>, job: J, what: &'static str) -> Result<(), BackendError> {
@@ -142,6 +159,10 @@ fn write_groups(mut connection: Connection, mut waiting: mpsc::Receiver<WriteJob
         for tell in told {
             tell(committed.as_ref().copied());
         }
+    }
+    // The file alone is whole then, for whoever copies it.
+    if let Err(error) = connection.pragma_query(None, "wal_checkpoint(TRUNCATE)", |_| Ok(())) {
+        tracing::warn!(%error, "the ledger's write-ahead log could not be folded in; the next start will");
     }
 }
 

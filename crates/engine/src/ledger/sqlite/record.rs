@@ -10,7 +10,9 @@ use crate::clock::Timestamp;
 use crate::delivery::{Batch, Decoded, Delivered, Position, TopicId};
 use crate::ledger::judge::{Facts, ItemFacts, KnownOrder, SaleFacts, Verdict, judge};
 use crate::ledger::{RecordOutcome, Recorded};
-use crate::order::{ItemId, Money, Order, OrderPlaced, OrderStatus, RejectReason, SaleId, Units, UserId};
+use crate::order::{
+    Epoch, ItemId, Money, Order, OrderPlaced, OrderStatus, RejectReason, SaleId, Units, UserId,
+};
 
 pub(super) fn position(row: &Row<'_>) -> rusqlite::Result<Position> {
     Ok(Position {
@@ -54,6 +56,7 @@ pub(super) fn record(tx: &Connection, batch: &Batch, now: Timestamp) -> rusqlite
 struct Taken {
     items: HashMap<ItemId, i64>,
     buyers: HashMap<(SaleId, UserId), i64>,
+    seqs: HashMap<(SaleId, Epoch), u64>,
 }
 
 impl Taken {
@@ -61,11 +64,19 @@ impl Taken {
         let it = &order.reservation;
         *self.items.entry(it.item).or_default() += i64::from(it.units.0);
         *self.buyers.entry((it.sale, it.user.clone())).or_default() += i64::from(it.units.0);
+        let seq = self.seqs.entry((it.sale, it.epoch)).or_default();
+        *seq = it.seq.max(*seq);
     }
 
     fn write(self, tx: &Connection) -> rusqlite::Result<()> {
         for (item, units) in self.items {
             tx.prepare_cached("UPDATE item SET sold = sold + ?2 WHERE id = ?1")?.execute((item, units))?;
+        }
+        for ((sale, epoch), seq) in self.seqs {
+            tx.prepare_cached(
+                "UPDATE sale SET recorded_seq = max(recorded_seq, ?3) WHERE id = ?1 AND epoch = ?2",
+            )?
+            .execute((sale, epoch, signed(seq)))?;
         }
         for ((sale, user), units) in self.buyers {
             tx.prepare_cached(
@@ -114,11 +125,7 @@ fn read_facts(tx: &Connection, batch: &Batch) -> rusqlite::Result<(Facts, Window
     Ok((facts, windows))
 }
 
-fn barriers(
-    tx: &Connection,
-    sale: SaleId,
-    at: &Position,
-) -> rusqlite::Result<Vec<(crate::order::Epoch, u64)>> {
+fn barriers(tx: &Connection, sale: SaleId, at: &Position) -> rusqlite::Result<Vec<(Epoch, u64)>> {
     let mut statement = tx.prepare_cached(
         "SELECT epoch, barrier FROM epoch_barrier WHERE sale = ?1 AND topic = ?2 AND part = ?3",
     )?;

@@ -158,6 +158,7 @@ fn sale_row(row: &Row<'_>) -> rusqlite::Result<Sale> {
         },
         payment_window: Duration::from_millis(count(row, "payment_window_ms")?),
         epoch: row.get("epoch")?,
+        recorded_seq: count(row, "recorded_seq")?,
         fence,
         items: Vec::new(),
     })

@@ -128,11 +128,12 @@ fn change_state(
     now: Timestamp,
 ) -> rusqlite::Result<ChangeOutcome> {
     let Some(sale) = rows::sale(tx, id)? else { return Ok(ChangeOutcome::NoSale) };
-    if sale.terms.state == to {
+    let begins_earlier = opens_at.is_some_and(|at| at < sale.terms.opens_at);
+    if sale.terms.state == to && !begins_earlier {
         return Ok(ChangeOutcome::Done(sale));
     }
     let over = to == SaleState::Open && now >= sale.terms.closes_at;
-    if !sale.terms.state.may_become(to) || over {
+    if sale.terms.state != to && !sale.terms.state.may_become(to) || over {
         return Ok(ChangeOutcome::NotFrom(sale.terms.state));
     }
     let opens_at = opens_at.map_or(sale.terms.opens_at, |at| sale.terms.opens_at.min(at));
@@ -162,7 +163,7 @@ fn begin_rebuild(
         None if sale.epoch != from => return Ok(RebuildOutcome::Overtaken),
         None => {
             tx.execute(
-                "UPDATE sale SET epoch = epoch + 1, fence_reason = ?2, fence_token = ?3, fence_since = ?4 WHERE id = ?1",
+                "UPDATE sale SET epoch = epoch + 1, recorded_seq = 0, fence_reason = ?2, fence_token = ?3, fence_since = ?4 WHERE id = ?1",
                 (id, &mine.reason, mine.token, mine.since),
             )?;
         }

@@ -4,10 +4,11 @@
 //! Opening decides what a bad tail is: *torn* (the last write never finished and nobody was told
 //! of it: cut off) or *corruption* (a later frame says it had been durable: refuse to start).
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
 
+use super::files::{Appender, Files, ReadAt};
 use super::frame::{self, Frame};
 use crate::clock::Timestamp;
 
@@ -68,59 +69,76 @@ pub enum OpenError {
     },
 }
 
-fn io_error(path: &Path) -> impl FnOnce(io::Error) -> OpenError + '_ {
-    |source| OpenError::Io { path: path.to_owned(), source }
+fn io_error(files: &dyn Files, name: &str) -> impl FnOnce(io::Error) -> OpenError {
+    let path = files.path().join(name);
+    |source| OpenError::Io { path, source }
 }
 
 /// Where one segment begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) first: u64,
-    pub(super) path: PathBuf,
+    pub(super) name: String,
+}
+
+impl Segment {
+    fn beginning_at(first: u64) -> Self {
+        Self { first, name: format!("{first:020}.{SUFFIX}") }
+    }
 }
 
 /// The writing side of the log; one per folder.
 pub(super) struct Log {
-    folder: PathBuf,
+    files: Arc<dyn Files>,
     segments: Vec<Segment>,
-    file: File,
+    file: Box<dyn Appender>,
+    segment_bytes: u64,
     /// Bytes of the last segment that hold whole frames.
     good_bytes: u64,
     /// Offset of the next record.
     end: u64,
-    /// Every smaller offset was fsynced.
+    /// Every smaller offset was made durable.
     durable_end: u64,
     buffer: Vec<u8>,
 }
 
 impl Log {
-    /// Opens the log in `folder`, making it if there is none, and cuts off a torn tail. Segments
-    /// wholly below `recorded`, which the ledger has, are removed.
-    pub(super) fn open(folder: &Path, recorded: u64) -> Result<Self, OpenError> {
-        fs::create_dir_all(folder).map_err(io_error(folder))?;
-        let mut segments = list(folder).map_err(io_error(folder))?;
+    /// Opens the log in this folder, making it if there is none, and cuts off a torn tail.
+    /// Segments wholly below `recorded`, which the ledger has, are removed. A new segment begins
+    /// when the last one has `segment_bytes`.
+    pub(super) fn open(files: Arc<dyn Files>, recorded: u64, segment_bytes: u64) -> Result<Self, OpenError> {
+        let io = |source| io_error(files.as_ref(), "")(source);
+        let mut segments = list(files.as_ref()).map_err(io)?;
         while segments.len() > 1 && segments[1].first <= recorded {
             let old = segments.remove(0);
-            fs::remove_file(&old.path).map_err(io_error(&old.path))?;
+            files.remove(&old.name).map_err(io_error(files.as_ref(), &old.name))?;
         }
         if segments.is_empty() {
-            segments.push(create(folder, 0).map_err(io_error(folder))?);
+            segments.push(Segment::beginning_at(0));
         }
         let first = segments[0].first;
         if first > recorded {
-            return Err(OpenError::Missing { path: folder.to_owned(), first, recorded });
+            return Err(OpenError::Missing { path: files.path(), first, recorded });
         }
-        let (good_bytes, end) = recover(&mut segments)?;
+        let Recovered { good_bytes, end, torn } = recover(files.as_ref(), &segments)?;
         if end < recorded {
-            return Err(OpenError::BehindLedger { path: folder.to_owned(), end, recorded });
+            return Err(OpenError::BehindLedger { path: files.path(), end, recorded });
         }
-        let last = &segments[segments.len() - 1].path;
-        let file = open_to_append(last, good_bytes).map_err(io_error(last))?;
-        sync_folder(folder).map_err(io_error(folder))?;
+        if let Some(last) = torn {
+            tracing::warn!(offset = end, "cut off a torn end of the log; nobody was told of it");
+            for segment in segments.drain(last + 1..) {
+                files.remove(&segment.name).map_err(io_error(files.as_ref(), &segment.name))?;
+            }
+        }
+        let last = &segments[segments.len() - 1].name;
+        let mut file = files.write_behind(last, good_bytes).map_err(io_error(files.as_ref(), last))?;
+        // What was cut off must not come back, and the names must stay.
+        file.sync().and_then(|()| files.sync_folder()).map_err(io)?;
         Ok(Self {
-            folder: folder.to_owned(),
+            files,
             segments,
             file,
+            segment_bytes,
             good_bytes,
             end,
             durable_end: end,
@@ -136,13 +154,10 @@ impl Log {
         &self.segments
     }
 
-    /// Writes records behind the end. After an error nothing of them is in the log.
-    ///
-    /// # Errors
-    /// `Ok(Err(_))`: not written, the log is as before. `Err(_)`: the log could not be put back
-    /// either; it must not be used any more.
+    /// Writes records behind the end. After an inner error nothing of them is in the log; after an
+    /// outer one the log could not be put back either and must not be used any more.
     pub(super) fn append(&mut self, payloads: &[Vec<u8>], now: Timestamp) -> io::Result<io::Result<()>> {
-        if self.good_bytes >= SEGMENT_BYTES
+        if self.good_bytes >= self.segment_bytes
             && let Err(error) = self.begin_segment()
         {
             return Ok(Err(error));
@@ -152,11 +167,10 @@ impl Log {
             let frame = Frame { offset, durable_end: self.durable_end, appended_at: now, payload };
             frame.write_to(&mut self.buffer);
         }
-        if let Err(error) = self.file.write_all(&self.buffer) {
+        if let Err(error) = self.file.append(&self.buffer) {
             // Whole frames of it may be in the file: they must not be read after a restart as if
             // they had been meant, nor stand between here and the next good frame.
-            self.file.set_len(self.good_bytes)?;
-            self.file.seek(SeekFrom::Start(self.good_bytes))?;
+            self.file.cut(self.good_bytes)?;
             return Ok(Err(error));
         }
         self.good_bytes += self.buffer.len() as u64;
@@ -167,92 +181,71 @@ impl Log {
     /// Makes everything written durable. After an error the state of the disk is unknown: the
     /// process must end.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        rustix::fs::fdatasync(&self.file)?;
+        self.file.sync()?;
         self.durable_end = self.end;
         Ok(())
     }
 
     fn begin_segment(&mut self) -> io::Result<()> {
-        let segment = create(&self.folder, self.end)?;
-        self.file = open_to_append(&segment.path, 0)?;
+        let segment = Segment::beginning_at(self.end);
+        let file = self.files.write_behind(&segment.name, 0)?;
+        self.files.sync_folder()?;
+        self.file = file;
         self.good_bytes = 0;
         self.segments.push(segment);
         Ok(())
     }
 }
 
-fn list(folder: &Path) -> io::Result<Vec<Segment>> {
-    let mut segments = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let is_log = path.extension().is_some_and(|extension| extension == SUFFIX);
-        let first = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
-        if let (true, Some(first)) = (is_log, first) {
-            segments.push(Segment { first, path });
-        }
-    }
+fn list(files: &dyn Files) -> io::Result<Vec<Segment>> {
+    let parse = |name: String| {
+        let first = name.strip_suffix(SUFFIX)?.strip_suffix('.')?.parse().ok()?;
+        Some(Segment { first, name })
+    };
+    let mut segments: Vec<Segment> = files.list()?.into_iter().filter_map(parse).collect();
     segments.sort_by_key(|segment| segment.first);
     Ok(segments)
 }
 
-fn create(folder: &Path, first: u64) -> io::Result<Segment> {
-    let path = folder.join(format!("{first:020}.{SUFFIX}"));
-    File::create(&path)?;
-    sync_folder(folder)?;
-    Ok(Segment { first, path })
+/// What a log's segments hold.
+struct Recovered {
+    /// Bytes of whole frames in the last segment that counts.
+    good_bytes: u64,
+    /// Where the log ends.
+    end: u64,
+    /// The index of the segment with a torn end; later ones hold nothing.
+    torn: Option<usize>,
 }
 
-/// A new file's name is durable only once its folder is.
-pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
-fn open_to_append(path: &Path, good_bytes: u64) -> io::Result<File> {
-    let mut file = OpenOptions::new().read(true).write(true).open(path)?;
-    if file.metadata()?.len() != good_bytes {
-        file.set_len(good_bytes)?;
-        file.sync_all()?;
-    }
-    file.seek(SeekFrom::Start(good_bytes))?;
-    Ok(file)
-}
-
-/// Reads every segment and answers how many bytes of the last one are good and where the log
-/// ends. Segments behind a torn place are removed.
-fn recover(segments: &mut Vec<Segment>) -> Result<(u64, u64), OpenError> {
+/// Reads every segment; changes nothing.
+fn recover(files: &dyn Files, segments: &[Segment]) -> Result<Recovered, OpenError> {
     let mut end = segments[0].first;
-    for index in 0..segments.len() {
-        let segment = segments[index].clone();
-        if segment.first != end {
-            let offset = end;
-            return Err(OpenError::Corrupt { path: segment.path, at: 0, offset });
-        }
-        let bytes = fs::read(&segment.path).map_err(io_error(&segment.path))?;
+    let read = |segment: &Segment| match files.read(&segment.name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.map_err(io_error(files, &segment.name)),
+    };
+    for (index, segment) in segments.iter().enumerate() {
+        let bytes = read(segment)?;
         let good = good_prefix(&bytes, &mut end);
-        let is_last = index + 1 == segments.len();
-        if is_last && good == bytes.len() {
-            return Ok((good as u64, end));
+        let joins = segments.get(index + 1).is_none_or(|next| next.first == end);
+        let whole = good == bytes.len() && joins;
+        if whole && index + 1 == segments.len() {
+            return Ok(Recovered { good_bytes: good as u64, end, torn: None });
         }
-        if good < bytes.len() || !is_last && segments[index + 1].first != end {
-            let mut tail = vec![bytes[good..].to_vec()];
-            for later in &segments[index + 1..] {
-                tail.push(fs::read(&later.path).map_err(io_error(&later.path))?);
-            }
-            if tail.iter().any(|bytes| frame::any_calls_durable(bytes, end)) {
-                return Err(OpenError::Corrupt { path: segment.path, at: good as u64, offset: end });
-            }
-            for torn in segments.drain(index + 1..) {
-                fs::remove_file(&torn.path).map_err(io_error(&torn.path))?;
-            }
-            tracing::warn!(
-                offset = end,
-                bytes = bytes.len() - good,
-                "cut off a torn end of the log; nobody was told of it"
-            );
-            return Ok((good as u64, end));
+        if whole {
+            continue;
         }
+        let mut tail = vec![bytes[good..].to_vec()];
+        for later in &segments[index + 1..] {
+            tail.push(read(later)?);
+        }
+        if tail.iter().any(|bytes| frame::any_calls_durable(bytes, end)) {
+            let path = files.path().join(&segment.name);
+            return Err(OpenError::Corrupt { path, at: good as u64, offset: end });
+        }
+        return Ok(Recovered { good_bytes: good as u64, end, torn: Some(index) });
     }
-    Ok((0, end))
+    Ok(Recovered { good_bytes: 0, end, torn: None })
 }
 
 /// Bytes of whole frames at the start that go on from `end`, which moves behind them.
@@ -270,7 +263,7 @@ fn good_prefix(bytes: &[u8], end: &mut u64) -> usize {
 
 /// Reads frames from one segment on; remembers the place in the file.
 pub(super) struct SegmentReader {
-    file: File,
+    file: Box<dyn ReadAt>,
     /// Where in the file the next frame begins.
     at: u64,
     next: u64,
@@ -280,8 +273,8 @@ pub(super) struct SegmentReader {
 const READ_BYTES: usize = 256 * 1024;
 
 impl SegmentReader {
-    pub(super) fn open(segment: &Segment) -> io::Result<Self> {
-        Ok(Self { file: File::open(&segment.path)?, at: 0, next: segment.first })
+    pub(super) fn open(files: &dyn Files, segment: &Segment) -> io::Result<Self> {
+        Ok(Self { file: files.open(&segment.name)?, at: 0, next: segment.first })
     }
 
     /// Calls `take` with each frame from here up to the offset `durable_end`, until it answers
@@ -296,12 +289,15 @@ impl SegmentReader {
     ) -> io::Result<()> {
         let mut buffer = Vec::new();
         let mut used = 0;
-        self.file.seek(SeekFrom::Start(self.at))?;
         while self.next < durable_end {
             let Some(frame) = frame::read(&buffer[used..]) else {
                 buffer.drain(..used);
                 used = 0;
-                if self.fill(&mut buffer)? == 0 {
+                let kept = buffer.len();
+                buffer.resize(kept + READ_BYTES, 0);
+                let count = self.file.read_at(self.at + kept as u64, &mut buffer[kept..])?;
+                buffer.truncate(kept + count);
+                if count == 0 {
                     return Ok(());
                 }
                 continue;
@@ -314,13 +310,5 @@ impl SegmentReader {
             }
         }
         Ok(())
-    }
-
-    fn fill(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        let kept = buffer.len();
-        buffer.resize(kept + READ_BYTES, 0);
-        let count = self.file.read(&mut buffer[kept..])?;
-        buffer.truncate(kept + count);
-        Ok(count)
     }
 }

@@ -3,14 +3,15 @@
 //! Everything that arrives while the disk is busy is written and fsynced together (group commit).
 //! Readers see only what was fsynced; a publisher hears "acknowledged" only after the fsync.
 
+mod files;
 mod frame;
 mod log;
 
+pub use files::{Appender, Files, ReadAt, SystemFiles};
 pub use log::OpenError;
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::clock::Clock;
 use crate::delivery::{Batch, Delivered, Position, TopicId};
 use crate::fault::{BackendError, Fault, Layer};
 use crate::order::OrderPlaced;
-use log::{Log, Segment, SegmentReader};
+use log::{Log, SEGMENT_BYTES, Segment, SegmentReader};
 
 /// Records that may wait for the writer; more are refused at once.
 const WAITING_MAX: usize = 65_536;
@@ -31,20 +32,43 @@ const WAITING_MAX: usize = 65_536;
 /// Most records made durable together.
 const GROUP_MAX: usize = 4_096;
 
-/// Bytes kept aside, so that on a full disk the ledger can still write payments.
+/// Bytes kept aside unless said otherwise.
 const RESERVE_BYTES: usize = 8 * 1024 * 1024;
 
 struct Append {
-    payload: Vec<u8>,
+    /// `None` only asks whether the disk has room again.
+    payload: Option<Vec<u8>>,
     done: oneshot::Sender<Result<(), BackendError>>,
 }
 
 /// What the writer shares with publishers and readers.
 struct Shared {
+    files: Arc<dyn Files>,
     topic: TopicId,
     durable_end: watch::Sender<u64>,
     segments: Mutex<Vec<Segment>>,
     full: AtomicBool,
+}
+
+/// Called when the disk failed in a way that leaves its state unknown. The process must end: the
+/// next start reads what is really there.
+pub type OnFatal = Box<dyn FnOnce(&io::Error) + Send>;
+
+/// How an [`EmbeddedQueue`] is kept.
+pub struct QueueOptions {
+    /// A new segment begins when the last one has this many bytes.
+    pub segment_bytes: u64,
+    /// Bytes kept aside, so that on a full disk the ledger can still write payments.
+    pub reserve_bytes: usize,
+    /// Ends the process.
+    pub on_fatal: OnFatal,
+}
+
+impl Default for QueueOptions {
+    /// Segments of 64 MiB, 8 MiB aside; a failed disk only stops the writer.
+    fn default() -> Self {
+        Self { segment_bytes: SEGMENT_BYTES, reserve_bytes: RESERVE_BYTES, on_fatal: Box::new(|_| ()) }
+    }
 }
 
 /// The embedded queue: one partition, one log. The log's folder belongs to one process at a time.
@@ -63,26 +87,43 @@ impl EmbeddedQueue {
         folder: &Path,
         recorded: impl FnOnce(&TopicId) -> u64,
         clock: Arc<dyn Clock>,
+        options: QueueOptions,
     ) -> Result<Self, OpenError> {
-        let io = |source| OpenError::Io { path: folder.to_owned(), source };
-        fs::create_dir_all(folder).map_err(io)?;
-        let topic = topic_of(folder).map_err(io)?;
-        let log = Log::open(folder, recorded(&topic))?;
+        let files =
+            SystemFiles::at(folder).map_err(|source| OpenError::Io { path: folder.to_owned(), source })?;
+        Self::open_on(files, recorded, clock, options)
+    }
+
+    /// The same on any file layer.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_on(
+        files: Arc<dyn Files>,
+        recorded: impl FnOnce(&TopicId) -> u64,
+        clock: Arc<dyn Clock>,
+        options: QueueOptions,
+    ) -> Result<Self, OpenError> {
+        let path = files.path();
+        let io = |source| OpenError::Io { path: path.clone(), source };
+        let topic = topic_of(files.as_ref()).map_err(io)?;
+        let log = Log::open(Arc::clone(&files), recorded(&topic), options.segment_bytes)?;
         let shared = Arc::new(Shared {
+            files: Arc::clone(&files),
             topic,
             durable_end: watch::Sender::new(log.durable_end()),
             segments: Mutex::new(log.segments().to_vec()),
             full: AtomicBool::new(false),
         });
         let (appends, waiting) = mpsc::channel(WAITING_MAX);
-        let reserve = Reserve { path: folder.join("reserve") };
+        let reserve = Reserve { files, bytes: options.reserve_bytes };
         if let Err(error) = reserve.take() {
             tracing::warn!(%error, "no space could be kept aside for a full disk");
         }
         let writer = Writer { log, shared: Arc::clone(&shared), clock, reserve };
         std::thread::Builder::new()
             .name("queue-writer".to_owned())
-            .spawn(move || writer.run(waiting))
+            .spawn(move || writer.run(waiting, options.on_fatal))
             .map_err(io)?;
         Ok(Self { shared, appends })
     }
@@ -95,7 +136,7 @@ impl EmbeddedQueue {
     /// What [`Queue::publish`] reports.
     pub async fn append_bytes(&self, payload: Vec<u8>) -> Result<(), BackendError> {
         let (done, acknowledged) = oneshot::channel();
-        self.appends.try_send(Append { payload, done }).map_err(|_| crowded())?;
+        self.appends.try_send(Append { payload: Some(payload), done }).map_err(|_| crowded())?;
         acknowledged.await.unwrap_or_else(|_| Err(writer_stopped()))
     }
 }
@@ -108,36 +149,44 @@ fn writer_stopped() -> BackendError {
     BackendError::new(Layer::Queue, Fault::Ambiguous, "the log's writer stopped")
 }
 
-/// The log's own identity, made once.
-fn topic_of(folder: &Path) -> io::Result<TopicId> {
-    let path = folder.join("topic");
-    match fs::read_to_string(&path) {
-        Ok(text) if !text.trim().is_empty() => Ok(TopicId(text.trim().to_owned())),
+const TOPIC: &str = "topic";
+const RESERVE: &str = "reserve";
+
+/// The log's own identity, made once. A name that was only half written before a crash was never
+/// used: the log beside it is empty.
+fn topic_of(files: &dyn Files) -> io::Result<TopicId> {
+    match files.read(TOPIC) {
+        Ok(bytes) if bytes.len() == TOPIC_BYTES => Ok(TopicId(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => {
             let topic = format!("embedded-{:032x}", rand::random::<u128>());
-            let mut file = File::create(&path)?;
-            file.write_all(topic.as_bytes())?;
-            file.sync_all()?;
-            log::sync_folder(folder)?;
+            let mut file = files.write_behind(TOPIC, 0)?;
+            file.append(topic.as_bytes())?;
+            file.sync()?;
+            files.sync_folder()?;
             Ok(TopicId(topic))
         }
     }
 }
 
+const TOPIC_BYTES: usize = "embedded-".len() + 32;
+
 /// A file that is only there to be removed when the disk is full.
 struct Reserve {
-    path: PathBuf,
+    files: Arc<dyn Files>,
+    bytes: usize,
 }
 
 impl Reserve {
     /// Makes the file if it is not there whole.
     fn take(&self) -> io::Result<()> {
-        if fs::metadata(&self.path).is_ok_and(|it| it.len() == RESERVE_BYTES as u64) {
+        if self.files.read(RESERVE).is_ok_and(|bytes| bytes.len() == self.bytes) {
             return Ok(());
         }
-        let written = File::create(&self.path)
-            .and_then(|mut file| file.write_all(&vec![0; RESERVE_BYTES]).and_then(|()| file.sync_all()));
+        let written = self.files.write_behind(RESERVE, 0).and_then(|mut file| {
+            file.append(&vec![0; self.bytes])?;
+            file.sync()
+        });
         if written.is_err() {
             self.give_up();
         }
@@ -145,7 +194,7 @@ impl Reserve {
     }
 
     fn give_up(&self) {
-        if let Err(error) = fs::remove_file(&self.path)
+        if let Err(error) = self.files.remove(RESERVE)
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(%error, "the space kept aside could not be freed");
@@ -161,58 +210,67 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, mut waiting: mpsc::Receiver<Append>) {
+    fn run(mut self, mut waiting: mpsc::Receiver<Append>, on_fatal: OnFatal) {
         let mut group = Vec::with_capacity(GROUP_MAX);
         while waiting.blocking_recv_many(&mut group, GROUP_MAX) > 0 {
-            self.write(&mut group);
-        }
-    }
-
-    fn write(&mut self, group: &mut Vec<Append>) {
-        let (payloads, done): (Vec<_>, Vec<_>) = group.drain(..).map(|it| (it.payload, it.done)).unzip();
-        if let Err(error) = self.append_and_sync(&payloads) {
-            let what = error.to_string();
-            for waiter in done {
-                let _ = waiter.send(Err(BackendError::new(Layer::Queue, Fault::Ambiguous, what.clone())));
+            if let Err(error) = self.write(&mut group) {
+                tracing::error!(
+                    %error,
+                    "the log's disk failed and its state is unknown: stopping; check the disk, then start again"
+                );
+                on_fatal(&error);
+                return;
             }
-            return;
-        }
-        self.shared.full.store(false, Ordering::Relaxed);
-        self.shared.durable_end.send_replace(self.log.durable_end());
-        for waiter in done {
-            // A publisher that is gone belongs to a stopping server; its record stays.
-            let _ = waiter.send(Ok(()));
         }
     }
 
-    /// After an error nothing stands in the log now, though a crash might bring it back: the cut is
-    /// not fsynced. A disk whose state is unknown ends the process: the next start reads what is
-    /// really there.
-    fn append_and_sync(&mut self, payloads: &[Vec<u8>]) -> io::Result<()> {
-        if self.shared.full.load(Ordering::Relaxed) {
-            self.reserve.take()?;
+    /// Writes a group, makes it durable, and tells its publishers. An outer error is fatal.
+    fn write(&mut self, group: &mut Vec<Append>) -> io::Result<()> {
+        group.retain(|it| it.payload.is_some() || self.shared.full.load(Ordering::Relaxed));
+        let (payloads, done): (Vec<_>, Vec<_>) = group.drain(..).map(|it| (it.payload, it.done)).unzip();
+        let payloads: Vec<Vec<u8>> = payloads.into_iter().flatten().collect();
+        match self.append_and_sync(&payloads)? {
+            Ok(()) => {
+                self.shared.full.store(false, Ordering::Relaxed);
+                self.shared.durable_end.send_replace(self.log.durable_end());
+                for waiter in done {
+                    // A publisher that is gone belongs to a stopping server; its record stays.
+                    let _ = waiter.send(Ok(()));
+                }
+            }
+            Err(error) => {
+                let what = error.to_string();
+                for waiter in done {
+                    let _ = waiter.send(Err(BackendError::new(Layer::Queue, Fault::Ambiguous, what.clone())));
+                }
+            }
         }
-        let appended = self.log.append(payloads, self.clock.now()).unwrap_or_else(|error| fatal(&error));
-        if let Err(error) = appended {
+        Ok(())
+    }
+
+    /// After an inner error nothing stands in the log now, though a crash might bring it back: the
+    /// cut is not made durable.
+    fn append_and_sync(&mut self, payloads: &[Vec<u8>]) -> io::Result<io::Result<()>> {
+        if self.shared.full.load(Ordering::Relaxed)
+            && let Err(error) = self.reserve.take()
+        {
+            return Ok(Err(error));
+        }
+        if let Err(error) = self.log.append(payloads, self.clock.now())? {
             if error.kind() == io::ErrorKind::StorageFull {
                 tracing::error!("the disk is full: no new orders until space is freed; payments go on");
                 self.shared.full.store(true, Ordering::Relaxed);
                 self.reserve.give_up();
             }
-            return Err(error);
+            return Ok(Err(error));
         }
-        self.log.sync().unwrap_or_else(|error| fatal(&error));
+        self.log.sync()?;
         let mut segments = self.shared.segments.lock().unwrap_or_else(PoisonError::into_inner);
         if segments.len() != self.log.segments().len() {
             *segments = self.log.segments().to_vec();
         }
-        Ok(())
+        Ok(Ok(()))
     }
-}
-
-fn fatal(error: &io::Error) -> ! {
-    tracing::error!(%error, "the log's disk failed and its state is unknown: stopping; check the disk, then start again");
-    std::process::exit(70)
 }
 
 #[async_trait]
@@ -221,7 +279,7 @@ impl Queue for EmbeddedQueue {
         let mut acknowledgements = Vec::with_capacity(orders.len());
         for order in orders {
             let (done, acknowledged) = oneshot::channel();
-            let append = Append { payload: message::encode(order), done };
+            let append = Append { payload: Some(message::encode(order)), done };
             acknowledgements.push(self.appends.try_send(append).map(|()| acknowledged));
         }
         let mut results = Vec::with_capacity(orders.len());
@@ -236,7 +294,13 @@ impl Queue for EmbeddedQueue {
 
     fn accepting(&self) -> Result<(), BackendError> {
         if self.shared.full.load(Ordering::Relaxed) {
+            // Whoever asks lets the writer look again; an answer is not waited for.
+            let (done, _) = oneshot::channel();
+            let _ = self.appends.try_send(Append { payload: None, done });
             return Err(BackendError::new(Layer::Queue, Fault::Transient, "the disk is full"));
+        }
+        if self.appends.is_closed() {
+            return Err(writer_stopped());
         }
         if self.appends.capacity() < WAITING_MAX / 8 {
             return Err(crowded());
@@ -277,7 +341,7 @@ impl EmbeddedReader {
             let Some(holding) = holding else {
                 return Err(io::Error::other(format!("record {next} is no longer in the log")));
             };
-            self.segment = Some(SegmentReader::open(&holding)?);
+            self.segment = Some(SegmentReader::open(self.shared.files.as_ref(), &holding)?);
         }
         let Some(reader) = &mut self.segment else { return Ok(records) };
         reader.read_to(end, |frame| {

@@ -10,6 +10,8 @@ CREATE TABLE sale (
     payment_window_ms INTEGER NOT NULL,
     unit_limit        INTEGER NOT NULL CHECK (unit_limit >= 1),
     epoch             INTEGER NOT NULL DEFAULT 0,
+    -- The highest step of this epoch's stock that an order was recorded from.
+    recorded_seq      INTEGER NOT NULL DEFAULT 0,
     fence_reason      TEXT,
     fence_token       INTEGER,
     fence_since       INTEGER
