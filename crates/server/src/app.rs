@@ -14,8 +14,8 @@ use doorbuster_engine::gate::{JwtKey, JwtRules, JwtVerifier};
 use doorbuster_engine::sale::{Catalog, SaleState};
 use doorbuster_engine::stock::BucketId;
 use doorbuster_engine::workers::{
-    Backends, Backpressure, Expirer, Rebuilder, Recorder, Releaser, Restocker, Running, SaleClock, Sweeper,
-    Watch, WatchLimits, Worker, start,
+    Backends, Backpressure, Expirer, Rebuilder, Reconciler, Recorder, Releaser, Restocker, Running,
+    SaleClock, Sweeper, Watch, WatchLimits, Worker, start,
 };
 
 use tokio::sync::watch as signal;
@@ -208,6 +208,8 @@ fn workers(shared: &Shared, limits: WatchLimits, config: &Config) -> Vec<(Box<dy
         (Box::new(Restocker::new(backends())), ms(500)),
         // The directory lock proves that no other process rebuilds: nothing is waited for.
         (Box::new(Rebuilder::new(backends(), Duration::ZERO)), ms(50)),
+        // Each pass reads every order of one sale.
+        (Box::new(Reconciler::new(backends())), ms(15_000)),
         (Box::new(SaleClock::new(backends(), config.sale.preheat_lead)), ms(100)),
         (Box::new(watch(shared, limits)), ms(100)),
     ]

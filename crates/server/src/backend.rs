@@ -7,11 +7,14 @@ use anyhow::{Context, bail};
 use doorbuster_engine::clock::Clock;
 use doorbuster_engine::delivery::Position;
 use doorbuster_engine::ledger::{Positions, SqliteLedger};
-use doorbuster_engine::queue::EmbeddedQueue;
+use doorbuster_engine::queue::{EmbeddedQueue, QueueOptions};
 use doorbuster_engine::stock::EmbeddedStock;
 use doorbuster_engine::workers::Backends;
 
 use crate::directory::DirectoryLock;
+
+/// Exit code when the log's disk failed and its state is unknown (EX_SOFTWARE of sysexits).
+const FATAL_DISK: i32 = 70;
 
 /// Open backends and what must live as long as they are used.
 pub struct Opened {
@@ -31,11 +34,24 @@ pub async fn open_embedded(folder: &Path, clock: Arc<dyn Clock>) -> anyhow::Resu
         .with_context(|| format!("the ledger in {} cannot be opened", folder.display()))?;
     let positions = ledger.positions().await?;
     let recorded = |topic: &_| next_of(&positions, topic);
-    let queue = EmbeddedQueue::open(&folder.join("queue"), recorded, Arc::clone(&clock))?;
+    let options =
+        QueueOptions { on_fatal: Box::new(|_| std::process::exit(FATAL_DISK)), ..QueueOptions::default() };
+    let queue = EmbeddedQueue::open(&folder.join("queue"), recorded, Arc::clone(&clock), options)?;
     let stock = EmbeddedStock::new(Arc::clone(&clock));
     let backends =
         Backends { stock: Arc::new(stock), queue: Arc::new(queue), ledger: Arc::new(ledger), clock };
     let ends = backends.queue.end_positions().await?;
+    if let Some(end) =
+        ends.iter().find(|end| end.next > 0 && !positions.iter().any(|it| it.topic == end.topic))
+    {
+        bail!(
+            "the queue in {} has {} orders, and the ledger beside it knows nothing of them: ledger.sqlite is missing \
+             or is another one. Orders answered with 202 are in the queue, so nothing is started anew: restore the \
+             folder as it was, whole",
+            folder.display(),
+            end.next
+        );
+    }
     if let Some(stranger) =
         positions.iter().find(|it| it.next > 0 && !ends.iter().any(|end| end.topic == it.topic))
     {

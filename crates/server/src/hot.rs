@@ -35,10 +35,11 @@ pub(crate) struct CoreContext {
     pub(crate) limits: Limits,
     pub(crate) site: Arc<crate::pages::Site>,
     pub(crate) readiness: Arc<crate::app::Readiness>,
+    pub(crate) places: Arc<core::Places>,
     pub(crate) stop: watch::Receiver<bool>,
 }
 
-/// Bounds of one core's connections.
+/// Bounds of the connections, over all cores.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) connections: usize,
@@ -67,14 +68,15 @@ pub(crate) fn start(
     let address = sockets[0].local_addr()?;
     let stop = watch::Sender::new(false);
     let limits = Limits {
-        connections: config.connections_max.div_ceil(cores),
+        connections: config.connections_max,
         connections_per_address: config.connections_per_address_max,
         header: config.header_timeout,
         body: config.body_timeout,
         idle: config.idle_timeout,
         drain: config.drain_timeout,
     };
-    let context = CoreContext { shared, limits, site, readiness, stop: stop.subscribe() };
+    let places = Arc::default();
+    let context = CoreContext { shared, limits, site, readiness, places, stop: stop.subscribe() };
     let mut threads = Vec::with_capacity(cores);
     for (number, socket) in sockets.into_iter().enumerate() {
         let context = context.clone();

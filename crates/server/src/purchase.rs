@@ -16,8 +16,8 @@ use crate::views;
 
 /// A purchase request as far as the path needs it.
 pub(crate) struct PurchaseRequest<'a> {
-    /// The path's item, as it stands there.
-    pub(crate) item: &'a str,
+    /// The path's item, which is in the catalog.
+    pub(crate) item: ItemId,
     /// The Authorization header.
     pub(crate) authorization: Option<&'a [u8]>,
     /// The Idempotency-Key header.
@@ -66,11 +66,8 @@ const UNAUTHENTICATED: &str = concat!(
 
 /// Answers one purchase request.
 pub(crate) async fn purchase(engine: &Arc<Engine>, request: PurchaseRequest<'_>, id: RequestId) -> Answer {
-    let Ok(item) = request.item.parse::<ItemId>() else {
-        return Answer::problem(item_problem(request.item), id);
-    };
     let attempt = Attempt {
-        item,
+        item: request.item,
         bearer: request.authorization.and_then(bearer),
         idempotency_key: request.idempotency_key,
         wish: wish(request.body),
@@ -79,13 +76,21 @@ pub(crate) async fn purchase(engine: &Arc<Engine>, request: PurchaseRequest<'_>,
     answer(engine.purchase(attempt).await, id)
 }
 
-/// A path that cannot name an item: malformed, or no id that was ever given.
-fn item_problem(text: &str) -> Problem {
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return problem::ITEM_NOT_FOUND.problem();
+/// The item that a path names, if a sale has it.
+pub(crate) fn item(engine: &Engine, text: &str) -> Result<ItemId, Box<Problem>> {
+    let known = |item: &ItemId| engine.shared().catalog.load().sale_of(*item).is_some();
+    match text.parse::<ItemId>() {
+        Ok(item) if known(&item) => Ok(item),
+        // Any number may have been meant as an id; it is just none that was ever given.
+        Ok(_) => Err(Box::new(problem::ITEM_NOT_FOUND.problem())),
+        Err(_) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err(Box::new(problem::ITEM_NOT_FOUND.problem()))
+        }
+        Err(_) => Err(Box::new(
+            problem::INVALID_REQUEST
+                .because("The item id in the path is not a whole number from 1 to 9223372036854775807."),
+        )),
     }
-    problem::INVALID_REQUEST
-        .because("The item id in the path is not a whole number from 1 to 9223372036854775807.")
 }
 
 pub(crate) fn bearer(header: &[u8]) -> Option<&[u8]> {

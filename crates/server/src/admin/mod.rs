@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::HeaderValue;
 use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -122,8 +123,11 @@ async fn admit(
         return Err(problem::FORBIDDEN.said_to(id));
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let response = next.run(request).await;
-    if !method.is_safe() {
+    let mut response = next.run(request).await;
+    if let Ok(value) = HeaderValue::from_bytes(&id.digits()) {
+        response.headers_mut().insert("x-request-id", value);
+    }
+    if !method.is_safe() && response.status().is_success() {
         tracing::info!(request.id = %id, role = role.as_str(), %method, path, status = response.status().as_u16(), "the staff changed something");
     }
     Ok(response)

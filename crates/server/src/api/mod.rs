@@ -7,9 +7,9 @@ mod sales;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use doorbuster_engine::engine::Engine;
@@ -117,6 +117,47 @@ impl<S: Sync> FromRequestParts<S> for RequestId {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, StatusCode> {
         parts.extensions.get().copied().ok_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
+}
+
+/// The only variable part of a route's path.
+pub(crate) struct Segment(pub(crate) String);
+
+/// The two variable parts of a route's path.
+pub(crate) struct Segments(pub(crate) String, pub(crate) String);
+
+fn not_found(parts: &Parts) -> ApiError {
+    match parts.extensions.get::<RequestId>() {
+        Some(id) => problem::NOT_FOUND.said_to(*id),
+        None => ApiError { problem: Box::new(problem::NOT_FOUND.problem()), retry_after: None },
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = ApiError;
+
+    /// A path that is not text names nothing.
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        path.map(|Path(text)| Self(text)).map_err(|_| not_found(parts))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Segments {
+    type Rejection = ApiError;
+
+    /// A path that is not text names nothing.
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = Path::<(String, String)>::from_request_parts(parts, state).await;
+        path.map(|Path((one, other))| Self(one, other)).map_err(|_| not_found(parts))
+    }
+}
+
+/// Whether a request's If-None-Match names this tag: a list, weak tags, or `*`.
+pub(crate) fn is_known(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+    let strong = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+    let wanted = etag.to_str().unwrap_or_default();
+    let named = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    named.flat_map(|value| value.split(',')).map(strong).any(|tag| tag == "*" || tag == wanted)
 }
 
 /// The user of the request's verified access token.

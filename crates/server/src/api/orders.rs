@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use doorbuster_engine::ledger::CancelOutcome;
@@ -12,7 +12,7 @@ use doorbuster_engine::order::{OrderId, SaleId};
 use doorbuster_wire::MyOrders;
 use serde::Deserialize;
 
-use super::{ApiError, ApiState, Buyer, fresh_json};
+use super::{ApiError, ApiState, Buyer, Segment, fresh_json, is_known};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
@@ -35,7 +35,7 @@ pub(super) struct WaitQuery {
 /// from what it was when the request came in.
 pub(super) async fn show(
     State(state): State<ApiState>,
-    Path(order): Path<String>,
+    Segment(order): Segment,
     Buyer(user): Buyer,
     query: Result<Query<WaitQuery>, QueryRejection>,
     headers: HeaderMap,
@@ -48,7 +48,7 @@ pub(super) async fn show(
         ));
     };
     let order: OrderId = order.parse().map_err(|_| problem::ORDER_NOT_FOUND.said_to(id))?;
-    let seen = headers.get(header::IF_NONE_MATCH).cloned();
+    let seen = headers.contains_key(header::IF_NONE_MATCH);
     let mut first = None;
     let mut look = tokio::time::interval(LOOK_EVERY);
     let until = tokio::time::Instant::now() + query.wait.unwrap_or_default().min(WAIT_MAX);
@@ -56,12 +56,13 @@ pub(super) async fn show(
         let found = state.engine.my_order(&user, order).await.map_err(|error| ApiError::fault(&error, id))?;
         let found = found.ok_or_else(|| problem::ORDER_NOT_FOUND.said_to(id))?;
         let etag = etag(&found);
-        let known = seen.as_ref().unwrap_or_else(|| first.get_or_insert_with(|| etag.clone()));
-        if *known == etag && tokio::time::Instant::now() < until {
+        let known =
+            if seen { is_known(&headers, &etag) } else { *first.get_or_insert_with(|| etag.clone()) == etag };
+        if known && tokio::time::Instant::now() < until {
             look.tick().await;
             continue;
         }
-        if seen.as_ref() == Some(&etag) {
+        if seen && known {
             return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
         }
         let mut response = fresh_json(&views::my_order(&found));
@@ -80,7 +81,7 @@ fn etag(order: &MyOrder) -> HeaderValue {
 /// A user's orders in one sale, newest first.
 pub(super) async fn mine(
     State(state): State<ApiState>,
-    Path(sale): Path<String>,
+    Segment(sale): Segment,
     Buyer(user): Buyer,
     id: RequestId,
 ) -> Result<Response, ApiError> {
@@ -93,7 +94,7 @@ pub(super) async fn mine(
 /// Cancels before paying, queued or not.
 pub(super) async fn cancel(
     State(state): State<ApiState>,
-    Path(order): Path<String>,
+    Segment(order): Segment,
     Buyer(user): Buyer,
     id: RequestId,
 ) -> Result<Response, ApiError> {

@@ -1,19 +1,19 @@
 //! What the sale page needs.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use doorbuster_engine::order::SaleId;
 use doorbuster_engine::stock::BucketId;
 
-use super::{ApiError, ApiState};
+use super::{ApiError, ApiState, Segment, is_known};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
 
 pub(super) async fn show(
     State(state): State<ApiState>,
-    Path(sale): Path<String>,
+    Segment(sale): Segment,
     headers: HeaderMap,
     id: RequestId,
 ) -> Result<Response, ApiError> {
@@ -27,7 +27,7 @@ pub(super) async fn show(
     let mut view = views::sale(sale, level.as_ref(), shared.backends.clock.now());
     let server_time = std::mem::take(&mut view.server_time);
     let etag = etag(&view);
-    if headers.get(header::IF_NONE_MATCH) == Some(&etag) {
+    if is_known(&headers, &etag) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
     }
     view.server_time = server_time;

@@ -12,11 +12,18 @@ use crate::admin;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AdminArgs {
     /// Address of the staff's listener
-    #[arg(long, value_name = "URL", env = "DOORBUSTER_ADMIN_URL", default_value = "http://127.0.0.1:8081")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "DOORBUSTER_ADMIN_URL",
+        default_value = "http://127.0.0.1:8081"
+    )]
     pub(crate) admin_url: String,
     /// File with a staff's token
     #[arg(
         long,
+        global = true,
         value_name = "FILE",
         env = "DOORBUSTER_ADMIN_TOKEN_FILE",
         default_value = "doorbuster-data/admin.token"

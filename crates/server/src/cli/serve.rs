@@ -53,6 +53,9 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<Verdict> {
     Ok(Verdict::Fine)
 }
 
+/// Exit code of a server that was stopped by a second signal.
+const STOPPED_AT_ONCE: i32 = 1;
+
 /// Drains on the first SIGTERM or SIGINT, stops at once on the second.
 pub(super) async fn stop_on_signal(app: App) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -63,8 +66,9 @@ pub(super) async fn stop_on_signal(app: App) -> anyhow::Result<()> {
     tracing::info!("stopping: running requests get their time; a second signal stops at once");
     tokio::select! {
         () = app.stop() => {}
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        // What is durable stays; nothing else was promised to anybody.
+        _ = terminate.recv() => std::process::exit(STOPPED_AT_ONCE),
+        _ = interrupt.recv() => std::process::exit(STOPPED_AT_ONCE),
     }
     Ok(())
 }

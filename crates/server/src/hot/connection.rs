@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use axum::body::Body as RouterBody;
 use bytes::Bytes;
+use doorbuster_wire::Problem;
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
-    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, LOCATION,
-    RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName,
+    HeaderValue, LOCATION, RETRY_AFTER, TRANSFER_ENCODING, WWW_AUTHENTICATE,
 };
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
@@ -18,7 +19,7 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::core::Core;
-use super::deadline::{Activity, Watched};
+use super::deadline::{Activity, Trust, Watched};
 use crate::problem;
 use crate::purchase::{self, Answer, Kind, PurchaseRequest};
 use crate::request_id::RequestId;
@@ -28,7 +29,7 @@ const PURCHASE_BODY_MAX: usize = 4 * 1024;
 /// Most headers of one request.
 const HEADERS_MAX: usize = 64;
 /// Most bytes of a request's head.
-const HEAD_MAX: usize = 16 * 1024;
+const HEAD_MAX: usize = 8 * 1024;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -48,7 +49,8 @@ pub(super) async fn serve(stream: TcpStream, core: Arc<Core>, mut stop: watch::R
         let (core, activity) = (Arc::clone(&core), Arc::clone(&answering));
         async move {
             activity.answering();
-            let response = respond(&core, request).await;
+            let trust = activity.trust();
+            let response = respond(&core, request, trust).await;
             activity.idle();
             Ok::<_, Infallible>(response)
         }
@@ -56,8 +58,8 @@ pub(super) async fn serve(stream: TcpStream, core: Arc<Core>, mut stop: watch::R
     let connection = hyper::server::conn::http1::Builder::new()
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_MAX)
-        .pipeline_flush(true)
-        .half_close(false)
+        // A buyer who hangs up right after the click has clicked all the same.
+        .half_close(true)
         .serve_connection(Watched::new(stream, Arc::clone(&activity)), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
@@ -71,19 +73,23 @@ pub(super) async fn serve(stream: TcpStream, core: Arc<Core>, mut stop: watch::R
         () = activity.overdue(limits) => return,
         _ = stop.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
     }
-    if let Err(error) = connection.await {
-        tracing::debug!(%error, "a connection ended while the server stopped");
+    tokio::select! {
+        ended = connection.as_mut() => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended while the server stopped");
+            }
+        }
+        // A line without a request is not waited for.
+        () = activity.quiet() => {}
     }
 }
 
-async fn respond(core: &Core, request: Request<Incoming>) -> Response<Body> {
+async fn respond(core: &Core, request: Request<Incoming>, trust: Trust) -> Response<Body> {
     let id = core.request_ids.next();
-    if !host_is_good(request.headers()) {
-        let problem = problem::INVALID_REQUEST
-            .because("The request must name the host it is for in exactly one Host header.");
-        return closing(write(Answer::problem(problem, id), id));
+    if let Err(problem) = check_framing(&request, trust) {
+        return closing(write(Answer::problem(*problem, id), id));
     }
-    match purchase_item(request.uri().path()) {
+    let response = match purchase_item(request.uri().path()) {
         Some(_) if request.method() == Method::POST => buy(core, request, id).await,
         Some(_) => {
             let mut response = write(Answer::problem(problem::METHOD_NOT_ALLOWED.problem(), id), id);
@@ -91,7 +97,26 @@ async fn respond(core: &Core, request: Request<Incoming>) -> Response<Body> {
             response
         }
         None => route(core, request, id).await,
+    };
+    if trust == Trust::LastRequest { closing(response) } else { response }
+}
+
+/// A request that two parsers could read as two different ones is refused.
+fn check_framing(request: &Request<Incoming>, trust: Trust) -> Result<(), Box<Problem>> {
+    let headers = request.headers();
+    let refuse = |detail: &str| Err(Box::new(problem::INVALID_REQUEST.because(detail)));
+    if trust == Trust::BadHead {
+        return refuse("Every line of a request's head must end in CR LF.");
     }
+    if headers.get_all(CONTENT_LENGTH).iter().count() + usize::from(headers.contains_key(TRANSFER_ENCODING))
+        > 1
+    {
+        return refuse("The request must say its body's length in exactly one way.");
+    }
+    if !host_is_good(request) {
+        return refuse("The request must name the host it is for in exactly one Host header.");
+    }
+    Ok(())
 }
 
 /// The item's place in the path of a purchase.
@@ -102,13 +127,19 @@ fn purchase_item(path: &str) -> Option<&str> {
 
 async fn buy(core: &Core, request: Request<Incoming>, id: RequestId) -> Response<Body> {
     let (head, body) = request.into_parts();
+    let item = match purchase::item(&core.engine, purchase_item(head.uri.path()).unwrap_or_default()) {
+        Ok(item) => item,
+        Err(problem) if body.is_end_stream() => return write(Answer::problem(*problem, id), id),
+        // The body is not read: nothing behind it can be.
+        Err(problem) => return closing(write(Answer::problem(*problem, id), id)),
+    };
     let body = match read_body(core, &head.headers, body).await {
         Ok(body) => body,
-        Err(problem) => return closing(write(Answer::problem(problem, id), id)),
+        Err(problem) => return closing(write(Answer::problem(*problem, id), id)),
     };
     let header = |name| head.headers.get(name).map(HeaderValue::as_bytes);
     let request = PurchaseRequest {
-        item: purchase_item(head.uri.path()).unwrap_or_default(),
+        item,
         authorization: header(AUTHORIZATION),
         idempotency_key: header(IDEMPOTENCY_KEY),
         traceparent: header(TRACEPARENT),
@@ -119,27 +150,27 @@ async fn buy(core: &Core, request: Request<Incoming>, id: RequestId) -> Response
 }
 
 /// The whole body, within its size and time; for most requests there is none.
-async fn read_body(
-    core: &Core,
-    headers: &HeaderMap,
-    body: Incoming,
-) -> Result<Bytes, doorbuster_wire::Problem> {
+async fn read_body(core: &Core, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Box<Problem>> {
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
     if body.size_hint().lower() > PURCHASE_BODY_MAX as u64 {
-        return Err(problem::CONTENT_TOO_LARGE.problem());
+        return Err(Box::new(problem::CONTENT_TOO_LARGE.problem()));
     }
     if !is_json(headers) {
-        return Err(problem::UNSUPPORTED_MEDIA_TYPE.problem());
+        return Err(Box::new(problem::UNSUPPORTED_MEDIA_TYPE.problem()));
     }
     let whole = tokio::time::timeout(core.limits.body, Limited::new(body, PURCHASE_BODY_MAX).collect()).await;
     match whole {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(problem::CONTENT_TOO_LARGE.problem()),
-        Ok(Err(_)) => Err(problem::INVALID_REQUEST
-            .because("The request's body ended early or is not framed as HTTP wants it.")),
-        Err(_) => Err(problem::REQUEST_TIMEOUT.problem()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err(Box::new(problem::CONTENT_TOO_LARGE.problem()))
+        }
+        Ok(Err(_)) => Err(Box::new(
+            problem::INVALID_REQUEST
+                .because("The request's body ended early or is not framed as HTTP wants it."),
+        )),
+        Err(_) => Err(Box::new(problem::REQUEST_TIMEOUT.problem())),
     }
 }
 
@@ -150,11 +181,12 @@ fn is_json(headers: &HeaderMap) -> bool {
     })
 }
 
-fn host_is_good(headers: &HeaderMap) -> bool {
-    let mut hosts = headers.get_all(HOST).iter();
+fn host_is_good(request: &Request<Incoming>) -> bool {
+    let mut hosts = request.headers().get_all(HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(byte);
-    !host.is_empty() && host.as_bytes().iter().all(plain)
+    let same = request.uri().authority().is_none_or(|it| it.as_str().as_bytes() == host.as_bytes());
+    same && !host.is_empty() && host.as_bytes().iter().all(plain)
 }
 
 async fn route(core: &Core, request: Request<Incoming>, id: RequestId) -> Response<Body> {

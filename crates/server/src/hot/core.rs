@@ -27,7 +27,7 @@ pub(super) struct Core {
     pub(super) request_ids: RequestIds,
     pub(super) limits: Limits,
     open: AtomicUsize,
-    by_address: Mutex<HashMap<IpAddr, usize>>,
+    places: Arc<Places>,
 }
 
 /// Serves this core's socket until told to stop; then drains.
@@ -65,7 +65,7 @@ async fn serve(socket: StdListener, context: CoreContext) {
         request_ids: RequestIds::new(),
         limits: context.limits,
         open: AtomicUsize::new(0),
-        by_address: Mutex::default(),
+        places: Arc::clone(&context.places),
     });
     let mut stop = context.stop.clone();
     loop {
@@ -123,24 +123,35 @@ async fn drain(core: &Core, in_flight: &watch::Sender<usize>) {
     }
 }
 
-/// One connection's place among the core's; given back when dropped.
+/// The open connections of all cores. Its lock is taken when a connection comes and goes, never
+/// for a request.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    open: AtomicUsize,
+    by_address: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// One connection's place; given back when dropped.
 struct Place {
     core: Arc<Core>,
     address: IpAddr,
 }
 
 impl Place {
-    /// `None` when the core or the address has too many connections: the new one is closed.
+    /// `None` when there are too many connections, or too many from this address: the new one is
+    /// closed.
     fn take(core: &Arc<Core>, address: IpAddr) -> Option<Self> {
-        if core.open.load(Ordering::Relaxed) >= core.limits.connections {
+        let places = &core.places;
+        if places.open.load(Ordering::Relaxed) >= core.limits.connections {
             return None;
         }
-        let mut by_address = core.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_address = places.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         let count = by_address.entry(address).or_default();
         if *count >= core.limits.connections_per_address {
             return None;
         }
         *count += 1;
+        places.open.fetch_add(1, Ordering::Relaxed);
         core.open.fetch_add(1, Ordering::Relaxed);
         Some(Self { core: Arc::clone(core), address })
     }
@@ -148,8 +159,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        let places = &self.core.places;
         self.core.open.fetch_sub(1, Ordering::Relaxed);
-        let mut by_address = self.core.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        places.open.fetch_sub(1, Ordering::Relaxed);
+        let mut by_address = places.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = by_address.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
