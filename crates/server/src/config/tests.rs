@@ -1,0 +1,174 @@
+use std::path::Path;
+use std::time::Duration;
+
+use toml::Value;
+
+use super::keys::{self, Key, Kind};
+use super::{Config, schema};
+
+fn read(environment: &[(&str, &str)], flags: &[(&str, &str)]) -> anyhow::Result<Config> {
+    let owned = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    Config::read(None, owned(environment), &owned(flags))
+}
+
+fn read_file(text: &str) -> anyhow::Result<Config> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("doorbuster.toml");
+    std::fs::write(&path, text).unwrap();
+    Config::read(Some(&path), [], &[])
+}
+
+/// Another legal value of a key than its default, from the key's own schema and kind.
+fn another_value(key: &Key) -> Value {
+    let pointer: String = key.name.split('.').map(|part| format!("/properties/{part}")).collect();
+    let words = schema().pointer(&pointer).and_then(|node| node["enum"].as_array().cloned());
+    if let Some(words) = words {
+        let other =
+            words.iter().filter_map(|word| word.as_str()).find(|word| key.default.as_str() != Some(word));
+        return Value::String(other.unwrap().to_owned());
+    }
+    match (key.kind(), &key.default) {
+        (Kind::Text, _) => Value::String("another".to_owned()),
+        (Kind::Address, _) => Value::String("127.0.0.1:9999".to_owned()),
+        (Kind::Duration, _) => Value::String("77s".to_owned()),
+        (Kind::Whole, Value::Integer(number)) => Value::Integer(number + 1),
+        (Kind::Number, Value::Float(number)) => Value::Float(number / 2.0),
+        (Kind::Switch, Value::Boolean(on)) => Value::Boolean(!on),
+        (Kind::List, _) => Value::Array(vec![Value::String("192.0.2.1".to_owned())]),
+        (kind, default) => panic!("{}: {kind:?} with the default {default}", key.name),
+    }
+}
+
+/// A value as the environment and flags write it.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[test]
+fn every_key_is_reached_by_file_environment_and_flag() {
+    for key in keys::all() {
+        let value = another_value(&key);
+        let (section, last) = key.name.rsplit_once('.').unwrap();
+        let ways = [
+            ("file", read_file(&format!("[{section}]\n{last} = {value}\n"))),
+            ("environment", read(&[(&key.variable(), &text(&value))], &[])),
+            ("flag", read(&[], &[(&key.name, &text(&value))])),
+        ];
+        for (way, config) in ways {
+            let config = config.unwrap_or_else(|error| panic!("{} by {way}: {error:#}", key.name));
+            let shown = toml::Table::try_from(&config).unwrap();
+            let expected = match key.kind() {
+                _ if super::schema::is_secret(&key.name) => Value::String("(set)".to_owned()),
+                Kind::Duration => Value::String("1m 17s".to_owned()),
+                _ => value.clone(),
+            };
+            assert_eq!(keys::find(&shown, &key.name), Some(&expected), "{} by {way}", key.name);
+        }
+    }
+}
+
+#[test]
+fn a_flag_wins_over_the_environment_and_that_over_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("c.toml");
+    std::fs::write(&path, "[server]\ncores = 1\nidle_timeout = \"7s\"\n[data]\ndir = \"file\"\n").unwrap();
+    let environment = [("DOORBUSTER__SERVER__CORES", "2"), ("DOORBUSTER__DATA__DIR", "environment")];
+    let environment = environment.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let flags = [("data.dir".to_owned(), "flag".to_owned())];
+    let config = Config::read(Some(&path), environment, &flags).unwrap();
+    assert_eq!(config.data.dir, Path::new("flag"));
+    assert_eq!(config.server.cores, 2);
+    assert_eq!(config.server.idle_timeout, Duration::from_secs(7));
+}
+
+#[test]
+fn a_wrong_value_is_an_error_that_names_its_key_its_place_and_what_is_right() {
+    for (key, value, says) in [
+        ("server.cors", "2", "did you mean `server.cores`"),
+        ("server.cores", "many", "whole number"),
+        ("server.cores", "-1", "whole number of 0 or more"),
+        ("server.listen", "8080", "address with a port"),
+        ("server.idle_timeout", "soon", "\"500ms\""),
+        ("server.idle_timeout", "30", "write \"30s\""),
+        ("server.idle_timeout", "0s", "longer than nothing"),
+        ("log.level", "loud", "expected one of"),
+        ("gate.jwt.issuer", "", "must not be empty"),
+        ("data.dir", "", "must name a folder"),
+        ("admin.listen", "127.0.0.1:8080", "a port each"),
+    ] {
+        let variable = format!("DOORBUSTER__{}", key.replace('.', "__").to_uppercase());
+        for config in [read(&[(&variable, value)], &[]), read(&[], &[(key, value)])] {
+            let error = format!("{:#}", config.unwrap_err());
+            assert!(error.contains(key) && error.contains(says), "{error}");
+        }
+    }
+    let error = read_file("[server]\nidle_timeout = 30\n").unwrap_err().to_string();
+    assert!(error.contains("write \"30s\"") && error.contains("doorbuster.toml"), "{error}");
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once() {
+    let error = read(
+        &[("DOORBUSTER__SERVER__CORS", "2"), ("DOORBUSTER__LOG__LEVEL", "loud")],
+        &[("gate.jwt.issuer", ""), ("sale.preheat_lead", "10")],
+    );
+    let error = error.unwrap_err().to_string();
+    for named in ["server.cors", "DOORBUSTER__LOG__LEVEL", "gate.jwt.issuer", "sale.preheat_lead"] {
+        assert!(error.contains(named), "{error}");
+    }
+    assert_eq!(error.matches("\n  - ").count(), 4, "{error}");
+}
+
+#[test]
+fn a_variable_with_single_underscores_is_not_ignored() {
+    let error = read(&[("DOORBUSTER_SERVER_LISTEN", "0.0.0.0:80")], &[]).unwrap_err().to_string();
+    assert!(error.contains("write DOORBUSTER__SERVER__LISTEN"), "{error}");
+    // These are the command line's own.
+    read(&[("DOORBUSTER_ADMIN_TOKEN_FILE", "x"), ("DOORBUSTER_CONFIG", "x")], &[]).unwrap();
+}
+
+#[test]
+fn text_that_looks_like_a_number_stays_as_it_was_written() {
+    let config = read(&[("DOORBUSTER__GATE__JWT__SECRET", "007e1")], &[("gate.jwt.issuer", "0010")]).unwrap();
+    assert_eq!(config.gate.jwt.secret.reveal(), "007e1");
+    assert_eq!(config.gate.jwt.issuer, "0010");
+}
+
+#[test]
+fn a_secret_may_stand_in_a_file_named_by_every_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secret");
+    std::fs::write(&path, "from-the-file\r\n").unwrap();
+    let path = path.display().to_string();
+    for config in [
+        read_file(&format!("[gate.jwt]\nsecret_file = \"{path}\"\n")),
+        read(&[("DOORBUSTER__GATE__JWT__SECRET_FILE", &path)], &[]),
+        read(&[], &[("gate.jwt.secret_file", &path)]),
+        // The nearer layer wins, whichever of the two keys it uses.
+        read(&[("DOORBUSTER__GATE__JWT__SECRET", "far")], &[("gate.jwt.secret_file", &path)]),
+    ] {
+        assert_eq!(config.unwrap().jwt_secret().unwrap().reveal(), "from-the-file");
+    }
+    let near = read(&[("DOORBUSTER__GATE__JWT__SECRET_FILE", &path)], &[("gate.jwt.secret", "near")]);
+    assert_eq!(near.unwrap().jwt_secret().unwrap().reveal(), "near");
+    let missing = read(&[], &[("gate.jwt.secret_file", "not-there")]).unwrap().jwt_secret().unwrap_err();
+    assert!(format!("{missing:#}").contains("not-there"), "{missing:#}");
+}
+
+#[test]
+fn secrets_are_never_printed() {
+    let config = read(&[("DOORBUSTER__GATE__JWT__SECRET", "hush-hush-hush")], &[]).unwrap();
+    assert_eq!(config.jwt_secret().unwrap().reveal(), "hush-hush-hush");
+    assert!(!format!("{config:?}").contains("hush"));
+    assert!(!toml::to_string(&config).unwrap().contains("hush"));
+    for text in [
+        "[gate.jwt]\nsecret = 424242\n",
+        "[gate.jwt]\nsecret = 424242 hush\n",
+        "[gate.jwt]\nsecret = hush424242\n",
+    ] {
+        let error = format!("{:#}", read_file(text).unwrap_err());
+        assert!(!error.contains("hush") && !error.contains("4242"), "{error}");
+    }
+}

@@ -1,0 +1,162 @@
+//! Legal values that are dangerous, alone or together.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use super::{Config, LogLevel};
+
+impl Config {
+    /// What is allowed and yet likely to hurt, one sentence each with the keys in it.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        self.warn_of_exposure(&mut warnings);
+        self.warn_of_timeouts(&mut warnings);
+        self.warn_of_the_gate(&mut warnings);
+        warnings
+    }
+
+    fn warn_of_exposure(&self, warnings: &mut Vec<String>) {
+        if self.admin.listen.ip().is_unspecified() {
+            warnings.push(format!(
+                "admin.listen = {} offers the staff's listener on every network of this machine: choose \
+                 127.0.0.1 or a private address",
+                self.admin.listen
+            ));
+        }
+        let temporary = std::env::temp_dir();
+        if self.data.dir.starts_with(&temporary) {
+            warnings.push(format!(
+                "data.dir is in {}, which may be emptied at any time: the ledger in it is the only record of \
+                 who bought",
+                temporary.display()
+            ));
+        }
+        let jwt = &self.gate.jwt;
+        if !jwt.secret.reveal().is_empty() && !jwt.secret_file.as_os_str().is_empty() {
+            warnings.push(
+                "gate.jwt.secret and gate.jwt.secret_file are both set: the file is not read".to_owned(),
+            );
+        }
+        for (key, file) in
+            [("gate.jwt.secret_file", &jwt.secret_file), ("admin.token_file", &self.admin.token_file)]
+        {
+            let mode = std::fs::metadata(file).map_or(0, |it| it.permissions().mode());
+            if mode & 0o007 != 0 {
+                warnings.push(format!(
+                    "{key} = {file} can be read by everybody on this machine: run `chmod 600 {file}` and make \
+                     a new secret",
+                    file = file.display()
+                ));
+            }
+        }
+    }
+
+    fn warn_of_timeouts(&self, warnings: &mut Vec<String>) {
+        let server = &self.server;
+        let shown = humantime::format_duration;
+        if server.idle_timeout < server.header_timeout {
+            warnings.push(format!(
+                "server.idle_timeout = {} is shorter than server.header_timeout = {}: buyers who wait for the \
+                 start lose their connection and open a new one in the rush",
+                shown(server.idle_timeout),
+                shown(server.header_timeout)
+            ));
+        }
+        if server.drain_timeout < server.body_timeout {
+            warnings.push(format!(
+                "server.drain_timeout = {} is shorter than server.body_timeout = {}: a stop may cut off \
+                 requests that are still allowed to arrive",
+                shown(server.drain_timeout),
+                shown(server.body_timeout)
+            ));
+        }
+        if server.connections_per_address_max > server.connections_max {
+            warnings.push(format!(
+                "server.connections_per_address_max = {} is above server.connections_max = {}: one address may \
+                 take every connection",
+                server.connections_per_address_max, server.connections_max
+            ));
+        }
+        if self.sale.preheat_lead < Duration::from_secs(60) {
+            warnings.push(format!(
+                "sale.preheat_lead = {} leaves no time to mend a stock that does not load before its sale \
+                 opens: a minute is the least that helps",
+                shown(self.sale.preheat_lead)
+            ));
+        }
+        if self.log.level == LogLevel::Debug {
+            warnings.push(
+                "log.level = debug writes a line for every order: a rush is slower and the log grows fast"
+                    .to_owned(),
+            );
+        }
+    }
+
+    fn warn_of_the_gate(&self, warnings: &mut Vec<String>) {
+        let gate = &self.gate;
+        let shown = humantime::format_duration;
+        if gate.outbox_age_max < Duration::from_secs(5) {
+            warnings.push(format!(
+                "gate.outbox_age_max = {} is below 5s: one slow write to the disk refuses every buyer as BUSY",
+                shown(gate.outbox_age_max)
+            ));
+        }
+        if gate.queue_lag_max < 1_000 {
+            warnings.push(format!(
+                "gate.queue_lag_max = {} is below 1000: the first burst of a sale refuses its own buyers as BUSY",
+                gate.queue_lag_max
+            ));
+        }
+        if gate.jwt.leeway > Duration::from_secs(60) {
+            warnings.push(format!(
+                "gate.jwt.leeway = {} is above 1m: access tokens are good that long after they have expired",
+                shown(gate.jwt.leeway)
+            ));
+        }
+        if gate.jwt.lifetime_max > Duration::from_secs(7 * 24 * 3_600) {
+            warnings.push(format!(
+                "gate.jwt.lifetime_max = {} is above 7days: a stolen access token stays good that long",
+                shown(gate.jwt.lifetime_max)
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warnings(flags: &[(&str, &str)]) -> Vec<String> {
+        let flags: Vec<_> =
+            flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Config::read(None, [], &flags).unwrap().warnings()
+    }
+
+    #[test]
+    fn the_defaults_warn_of_nothing() {
+        assert_eq!(warnings(&[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_legal_but_dangerous_value_warns_in_words_that_name_its_key() {
+        for (key, value) in [
+            ("admin.listen", "0.0.0.0:8081"),
+            ("admin.listen", "[::]:8081"),
+            ("server.idle_timeout", "2s"),
+            ("server.drain_timeout", "1s"),
+            ("server.connections_per_address_max", "30000"),
+            ("gate.outbox_age_max", "4s"),
+            ("gate.queue_lag_max", "10"),
+            ("gate.jwt.leeway", "2m"),
+            ("gate.jwt.lifetime_max", "30days"),
+            ("sale.preheat_lead", "5s"),
+            ("log.level", "debug"),
+        ] {
+            let warnings = warnings(&[(key, value)]);
+            assert_eq!(warnings.len(), 1, "{key}: {warnings:?}");
+            assert!(warnings[0].contains(key), "{warnings:?}");
+        }
+        let both = [("gate.jwt.secret", "a"), ("gate.jwt.secret_file", "b")];
+        assert!(warnings(&both)[0].contains("not read"));
+    }
+}
