@@ -1,4 +1,4 @@
-//! What the staff does with a sale: preheat, open, pause, close, restock.
+//! What the staff does with a sale: preheat, open, pause, close, restock, rebuild.
 //!
 //! Each is the ledger first and the stock after it; what a crash leaves between the two, the sale
 //! clock, the rebuilder and the restocker finish.
@@ -57,6 +57,24 @@ pub enum PreheatOutcome {
     NoSale,
 }
 
+/// What [`Operations::rebuild`] answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RebuildReport {
+    /// The stock is loaded in a new epoch; everything was read back.
+    Rebuilt {
+        /// The sale, in its new epoch.
+        sale: Sale,
+        /// Its items.
+        items: Vec<ItemReport>,
+    },
+    /// The rebuild goes on; asking again waits for the same one.
+    StillRebuilding,
+    /// The sale was never preheated: it has no stock yet.
+    NoStock,
+    /// There is no such sale.
+    NoSale,
+}
+
 /// What [`Operations::restock`] answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestockReport {
@@ -104,6 +122,51 @@ impl Operations {
             }
             if tokio::time::Instant::now() >= until {
                 return Ok(PreheatOutcome::StillLoading);
+            }
+            look.tick().await;
+        }
+    }
+
+    /// Loads a sale's stock anew from the ledger in the next epoch and reads it back, waiting at
+    /// most `patience`; where a rebuild is going on, it waits for that one. Buyers hear NOT_READY
+    /// meanwhile. The loading is the rebuilder's work.
+    ///
+    /// # Errors
+    /// What a backend reports; repeating is safe.
+    pub async fn rebuild(
+        &self,
+        id: SaleId,
+        reason: &str,
+        patience: Duration,
+    ) -> Result<RebuildReport, BackendError> {
+        let ledger = &self.backends.ledger;
+        let Some(before) = ledger.sale(id).await? else { return Ok(RebuildReport::NoSale) };
+        if before.epoch == Epoch(0) || before.terms.state == SaleState::Draft {
+            return Ok(RebuildReport::NoStock);
+        }
+        // A fence that stands is a rebuild that goes on: a second one beside it would only repeat it.
+        let mut wanted = before.epoch;
+        if before.fence.is_none() {
+            wanted = Epoch(before.epoch.0 + 1);
+            let begun =
+                ledger.begin_rebuild(id, before.epoch, reason, LoaderToken::NOBODY, Duration::MAX).await?;
+            if let RebuildOutcome::Owned(sale) = begun {
+                tracing::warn!(sale.id = %id, epoch = sale.epoch.0, reason, "the staff rebuilds the sale's stock");
+            }
+        }
+
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        let until = tokio::time::Instant::now() + patience;
+        loop {
+            let Some(sale) = ledger.sale(id).await? else { return Ok(RebuildReport::NoSale) };
+            if sale.fence.is_none()
+                && sale.epoch >= wanted
+                && let Some(items) = self.read_back(&sale).await?
+            {
+                return Ok(RebuildReport::Rebuilt { sale, items });
+            }
+            if tokio::time::Instant::now() >= until {
+                return Ok(RebuildReport::StillRebuilding);
             }
             look.tick().await;
         }

@@ -12,6 +12,7 @@ use doorbuster_engine::engine::PurchaseOutcome;
 use doorbuster_engine::fault::{BackendError, Fault, Layer};
 use doorbuster_engine::gate::Refusal;
 use doorbuster_engine::ledger::CancelOutcome;
+use doorbuster_engine::operate::RebuildReport;
 use doorbuster_engine::order::{Epoch, OrderStatus, RejectReason};
 use doorbuster_engine::sale::LoaderToken;
 use doorbuster_engine::stock::ReserveOutcome;
@@ -250,6 +251,30 @@ async fn a_rebuild_waits_for_what_is_in_flight() {
     world.work().await;
     assert_eq!(world.free().await, 3);
     assert_eq!(world.read_sale(SALE).await.fence, None);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_staff_rebuilds_a_stock_in_a_new_epoch_and_hears_what_it_holds() {
+    let world = World::new().await;
+    let patience = Duration::from_secs(30);
+    let operations = world.operations();
+    assert_eq!(operations.rebuild(SALE, "test", patience).await.unwrap(), RebuildReport::NoSale);
+    world.sale(5, 1).await;
+    accepted(world.buy("queued").await);
+
+    // Nothing works meanwhile, so it goes on; asking again joins it instead of beginning another.
+    for _ in 0..2 {
+        let waiting = operations.rebuild(SALE, "test", Duration::ZERO).await.unwrap();
+        assert_eq!(waiting, RebuildReport::StillRebuilding);
+        assert_eq!(world.read_sale(SALE).await.epoch, Epoch(2));
+    }
+    let (report, ()) = tokio::join!(operations.rebuild(SALE, "test", patience), world.work());
+    let RebuildReport::Rebuilt { sale, items } = report.unwrap() else { panic!("it is rebuilt") };
+    assert_eq!((sale.epoch, sale.fence), (Epoch(2), None));
+    assert_eq!((items[0].quantity, items[0].sold, items[0].free, items[0].held), (5, 1, 4, 1));
+    world.clock.advance(Duration::from_secs(1));
+    accepted(world.buy("next").await);
     world.finish().await;
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use doorbuster_wire::{
-    AuditReport, MarkPaid, OrderRow, Page, Paid, PreheatReport, Restock, SaleDetail, SaleDraft,
+    AuditReport, MarkPaid, OrderRow, Page, Paid, PreheatReport, Rebuild, RebuildReport, Restock, SaleDetail,
+    SaleDraft,
 };
 use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
@@ -151,6 +152,14 @@ impl AdminClient {
     /// See [`AdminError`].
     pub async fn close(&self, sale_id: &str) -> Result<SaleDetail, AdminError> {
         self.post(&sale_path(sale_id, "/close")?, &()).await
+    }
+
+    /// Loads the sale's stock anew from the ledger, in a new epoch, and reads it back.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; a refusal with status 503 says that the rebuild goes on.
+    pub async fn rebuild(&self, sale_id: &str, rebuild: &Rebuild) -> Result<RebuildReport, AdminError> {
+        self.post(&sale_path(sale_id, "/rebuild")?, rebuild).await
     }
 
     /// Changes an item's quantity by a difference.

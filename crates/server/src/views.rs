@@ -97,6 +97,7 @@ pub(crate) fn sale_detail(sale: &Sale, level: Option<&Level>) -> wire::SaleDetai
         product_id: item.product_id.clone(),
         title: item.title.clone(),
         price: money(item.price),
+        list_price: item.list_price_minor.map(|minor| money(Money { minor, ..item.price })),
         quantity: item.quantity,
         sold: item.sold,
         free: level.and_then(|level| level.items.iter().find(|it| it.item == item.id)).map(|it| it.free),

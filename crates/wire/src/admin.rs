@@ -7,6 +7,7 @@
 //! | `GET /admin/api/sales/{saleId}` | | [`SaleDetail`] |
 //! | `POST /admin/api/sales/{saleId}/preheat` | | [`PreheatReport`] |
 //! | `POST /admin/api/sales/{saleId}/open`, `…/pause`, `…/close` | | [`SaleDetail`] |
+//! | `POST /admin/api/sales/{saleId}/rebuild` | [`Rebuild`] | [`RebuildReport`] |
 //! | `POST /admin/api/sales/{saleId}/items/{itemId}/restock` | [`Restock`] | [`SaleDetail`] |
 //! | `GET /admin/api/sales/{saleId}/orders?cursor=&limit=` | | [`Page`] of [`OrderRow`] |
 //! | `GET /admin/api/orders/{orderId}` | | [`OrderRow`] |
@@ -69,6 +70,9 @@ pub struct ItemDetail {
     pub title: String,
     /// Price of one unit.
     pub price: Money,
+    /// Usual price of one unit; absent when the sale names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list_price: Option<Money>,
     /// Units in the sale, from the ledger.
     pub quantity: u64,
     /// Units of live orders (pending and paid), from the ledger.
@@ -119,7 +123,7 @@ pub struct PreheatReport {
     pub items: Vec<PreheatItem>,
 }
 
-/// One item of a [`PreheatReport`].
+/// One item of a [`PreheatReport`] or a [`RebuildReport`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreheatItem {
@@ -135,6 +139,28 @@ pub struct PreheatItem {
     pub held: u64,
     /// Whether `free + held = quantity` and `held = sold`.
     pub ok: bool,
+}
+
+/// Why a sale's stock shall be loaded anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Rebuild {
+    /// In words for the staff, 1 to 200 bytes; shown while the rebuild goes on.
+    pub reason: String,
+}
+
+/// What a rebuild loaded, read back from the stock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RebuildReport {
+    /// The sale's id.
+    pub sale_id: String,
+    /// The epoch that was loaded.
+    pub epoch: u64,
+    /// Whether every item read back as the ledger has it.
+    pub ok: bool,
+    /// One line per item.
+    pub items: Vec<PreheatItem>,
 }
 
 /// A change of an item's quantity by a difference, never to an absolute value.

@@ -365,6 +365,7 @@ fn sale_detail() -> SaleDetail {
         product_id: item.to_owned(),
         title: item.to_owned(),
         price: money(),
+        list_price: None,
         quantity,
         sold: 0,
         free: Some(quantity),

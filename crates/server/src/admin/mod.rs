@@ -94,6 +94,7 @@ fn router(state: AdminState) -> Router {
         .route("/admin/api/sales/{sale}/open", post(sales::open))
         .route("/admin/api/sales/{sale}/pause", post(sales::pause))
         .route("/admin/api/sales/{sale}/close", post(sales::close))
+        .route("/admin/api/sales/{sale}/rebuild", post(sales::rebuild))
         .route("/admin/api/sales/{sale}/items/{item}/restock", post(sales::restock))
         .route("/admin/api/sales/{sale}/orders", get(orders::list))
         .route("/admin/api/orders/{order}", get(orders::show))
@@ -115,9 +116,8 @@ async fn admit(
     let id = state.request_ids.next();
     request.extensions_mut().insert(id);
     let header = request.headers().get(axum::http::header::AUTHORIZATION).map(|value| value.as_bytes());
-    let token =
-        header.and_then(crate::purchase::bearer).ok_or_else(|| problem::UNAUTHENTICATED.said_to(id))?;
-    let role = state.tokens.role_of(token).ok_or_else(|| problem::UNAUTHENTICATED.said_to(id))?;
+    let token = header.and_then(crate::purchase::bearer).ok_or_else(|| unknown_token(id))?;
+    let role = state.tokens.role_of(token).ok_or_else(|| unknown_token(id))?;
     let needed = if request.method().is_safe() { Role::Viewer } else { Role::Operator };
     if role < needed {
         return Err(problem::FORBIDDEN.said_to(id));
@@ -131,6 +131,12 @@ async fn admit(
         tracing::info!(request.id = %id, role = role.as_str(), %method, path, status = response.status().as_u16(), "the staff changed something");
     }
     Ok(response)
+}
+
+/// A member of the staff has no session to renew: other words than a buyer hears.
+fn unknown_token(id: RequestId) -> ApiError {
+    let text = "The request needs one of the tokens in this server's token file in `Authorization: Bearer`.";
+    ApiError::new(problem::UNAUTHENTICATED.because(text), id)
 }
 
 async fn run_audit(State(state): State<AdminState>, id: RequestId) -> Result<Response, ApiError> {

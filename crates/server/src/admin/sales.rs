@@ -1,4 +1,4 @@
-//! Sales: create, show, preheat, open, pause, close, restock.
+//! Sales: create, show, preheat, open, pause, close, restock, rebuild.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::ledger::{ChangeOutcome, RestockOutcome};
-use doorbuster_engine::operate::{PreheatOutcome, RestockReport};
+use doorbuster_engine::operate::{ItemReport, PreheatOutcome, RebuildReport, RestockReport};
 use doorbuster_engine::order::{Currency, ItemId, Money, SaleId, Units};
 use doorbuster_engine::sale::{NewItem, NewSale, Sale};
 use doorbuster_engine::stock::BucketId;
-use doorbuster_wire::{ItemDraft, Page, PreheatItem, PreheatReport, Restock, SaleDraft};
+use doorbuster_wire::{ItemDraft, Page, PreheatItem, PreheatReport, Rebuild, Restock, SaleDraft};
 
 use super::AdminState;
 use crate::api::{ApiError, Segment, Segments, fresh_json};
@@ -26,8 +26,9 @@ const QUANTITY_MAX: u64 = 1_000_000_000;
 const PRICE_MAX: i64 = 1_000_000_000_000;
 const LIMIT_MAX: u32 = 1_000_000;
 const PAYMENT_WINDOW: std::ops::RangeInclusive<u64> = 1..=7 * 24 * 3_600;
-/// Longest wait for a preheat before its report is asked for again.
-const PREHEAT_PATIENCE: Duration = Duration::from_secs(30);
+const REASON_MAX: usize = 200;
+/// Longest wait for a preheat or a rebuild before its report is asked for again.
+const LOAD_PATIENCE: Duration = Duration::from_secs(30);
 
 type JsonBody<T> = Result<axum::Json<T>, axum::extract::rejection::JsonRejection>;
 
@@ -155,21 +156,11 @@ pub(super) async fn preheat(
     Segment(sale): Segment,
     id: RequestId,
 ) -> Result<Response, ApiError> {
-    let outcome = state.operations.preheat(sale_id(&sale, id)?, PREHEAT_PATIENCE).await;
+    let outcome = state.operations.preheat(sale_id(&sale, id)?, LOAD_PATIENCE).await;
     match outcome.map_err(|error| ApiError::fault(&error, id))? {
         PreheatOutcome::Loaded { sale, items } => {
             state.refresh().await;
-            let items: Vec<PreheatItem> = items
-                .iter()
-                .map(|item| PreheatItem {
-                    item_id: item.item.to_string(),
-                    quantity: item.quantity,
-                    sold: item.sold,
-                    free: item.free,
-                    held: item.held,
-                    ok: item.free + item.held == item.quantity && item.held >= item.sold,
-                })
-                .collect();
+            let items = read_back(&items);
             let ok = items.iter().all(|item| item.ok);
             Ok(fresh_json(&PreheatReport { sale_id: sale.id.to_string(), epoch: sale.epoch.0, ok, items }))
         }
@@ -179,6 +170,56 @@ pub(super) async fn preheat(
         )),
         PreheatOutcome::Closed => Err(ApiError::new(problem::CONFLICT.because("The sale is closed."), id)),
         PreheatOutcome::NoSale => Err(problem::SALE_NOT_FOUND.said_to(id)),
+    }
+}
+
+fn read_back(items: &[ItemReport]) -> Vec<PreheatItem> {
+    let report = |item: &ItemReport| PreheatItem {
+        item_id: item.item.to_string(),
+        quantity: item.quantity,
+        sold: item.sold,
+        free: item.free,
+        held: item.held,
+        // Orders that are still queued are held and not yet sold.
+        ok: item.free + item.held == item.quantity && item.held >= item.sold,
+    };
+    items.iter().map(report).collect()
+}
+
+pub(super) async fn rebuild(
+    State(state): State<AdminState>,
+    Path(sale): Path<String>,
+    id: RequestId,
+    rebuild: JsonBody<Rebuild>,
+) -> Result<Response, ApiError> {
+    let sale = sale_id(&sale, id)?;
+    let Rebuild { reason } = body(rebuild, id)?;
+    if !(1..=REASON_MAX).contains(&reason.len()) || reason.chars().any(char::is_control) {
+        let text = "reason needs 1 to 200 bytes and may have no control characters.";
+        return Err(ApiError::new(problem::UNPROCESSABLE.because(text), id));
+    }
+
+    let outcome = state.operations.rebuild(sale, &reason, LOAD_PATIENCE).await;
+    match outcome.map_err(|error| ApiError::fault(&error, id))? {
+        RebuildReport::Rebuilt { sale, items } => {
+            state.refresh().await;
+            let items = read_back(&items);
+            let ok = items.iter().all(|item| item.ok);
+            let (sale_id, epoch) = (sale.id.to_string(), sale.epoch.0);
+            Ok(fresh_json(&doorbuster_wire::RebuildReport { sale_id, epoch, ok, items }))
+        }
+        RebuildReport::StillRebuilding => Err(ApiError::new(
+            problem::NOT_READY.because(
+                "The rebuild goes on: it waits until every order in flight is recorded. Ask again for its report; \
+                 no second rebuild is begun meanwhile.",
+            ),
+            id,
+        )),
+        RebuildReport::NoStock => Err(ApiError::new(
+            problem::CONFLICT.because("The sale was never preheated, so it has no stock to rebuild. Preheat it."),
+            id,
+        )),
+        RebuildReport::NoSale => Err(problem::SALE_NOT_FOUND.said_to(id)),
     }
 }
 
@@ -310,7 +351,8 @@ mod tests {
     fn a_draft_is_taken_within_its_bounds_only() {
         let now = Timestamp::from_ms(1_700_000_000_000);
         assert!(new_sale(&draft(), now).is_ok());
-        let bad: [(&str, fn(&mut SaleDraft)); 10] = [
+        type Spoil = fn(&mut SaleDraft);
+        let bad: [(&str, Spoil); 10] = [
             ("offset", |it| it.opens_at = "2026-11-27T09:00:00".to_owned()),
             ("open before", |it| it.closes_at = it.opens_at.clone()),
             ("over already", |it| {
