@@ -1,5 +1,8 @@
 //! Logs: to standard error, for people or as JSON.
 
+use std::ffi::OsString;
+use std::io::IsTerminal;
+
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Log, LogFormat, LogLevel};
@@ -14,10 +17,31 @@ pub(crate) fn start(log: &Log) {
     };
     // Libraries' own chatter only when it is a warning.
     let filter = EnvFilter::new(format!("warn,doorbuster_engine={level},doorbuster_server={level}"));
-    let lines =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(in_color(std::io::stderr().is_terminal(), std::env::var_os("NO_COLOR")))
+        .with_target(false);
     let _ = match log.format {
         LogFormat::Text => lines.try_init(),
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
     };
+}
+
+/// Colour is for people at a terminal who did not set `NO_COLOR` (<https://no-color.org>).
+fn in_color(terminal: bool, no_color: Option<OsString>) -> bool {
+    terminal && no_color.is_none_or(|it| it.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn color_is_for_terminals_without_no_color() {
+        assert!(in_color(true, None));
+        assert!(in_color(true, Some(OsString::new())));
+        assert!(!in_color(true, Some(OsString::from("1"))));
+        assert!(!in_color(false, None));
+    }
 }
