@@ -119,8 +119,12 @@ pub fn token_file(config: &Config) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// When the file cannot be read or has none.
 pub(crate) fn first_token(path: &Path) -> anyhow::Result<String> {
-    let text = fs::read_to_string(path).with_context(|| {
-        format!("the token file {} cannot be read; name it with --admin-token-file", path.display())
+    let text = fs::read_to_string(path).map_err(|error| {
+        anyhow::anyhow!(
+            "the staff's token cannot be read from {}: {error}; name the file with --admin-token-file (`serve` \
+             logs where it is)",
+            path.display()
+        )
     })?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let token = lines.map(|line| line.split_whitespace().last().unwrap_or(line).to_owned()).next();

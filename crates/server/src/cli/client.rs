@@ -12,6 +12,7 @@ use crate::admin;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AdminArgs {
     /// Address of the staff's listener
+    // Global: a person writes it before or after `sale show 1` alike.
     #[arg(
         long,
         global = true,

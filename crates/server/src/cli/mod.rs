@@ -4,6 +4,7 @@ mod audit;
 mod client;
 mod config;
 mod demo;
+mod failure;
 mod order;
 mod output;
 mod rehearse;
@@ -20,8 +21,9 @@ pub(crate) use output::Output;
 
 /// Sell out in a second, never oversell.
 ///
-/// Exit codes: 0 all is well · 1 it failed, the message says why and what to do · 2 wrong usage ·
-/// 3 a balance or an audit found something wrong.
+/// Data goes to standard output, messages to standard error. Exit codes: 0 all is well · 1 it
+/// failed, the message says why and what to do · 2 wrong usage, nothing was done · 3 a balance, an
+/// audit or a read-back found something wrong · 99 an assertion of a rehearsal did not hold.
 #[derive(Parser)]
 #[command(name = "doorbuster", version, propagate_version = true, max_term_width = 100)]
 #[command(
@@ -73,7 +75,10 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 impl ConfigSource {
     pub(crate) fn read(&self, flags: &[(String, String)]) -> anyhow::Result<crate::config::Config> {
         let flags: Vec<_> = self.set.iter().chain(flags).cloned().collect();
-        crate::config::Config::read(self.config.as_deref(), std::env::vars(), &flags)
+        // A variable that is not Unicode cannot be one of ours.
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        crate::config::Config::read(self.config.as_deref(), environment, &flags)
     }
 }
 
@@ -96,10 +101,7 @@ pub fn main() -> ExitCode {
     match run(cli.command) {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,
         Ok(Verdict::SomethingWrong) => ExitCode::from(3),
-        Err(error) => {
-            output::complain(&error);
-            ExitCode::FAILURE
-        }
+        Err(error) => failure::end(&error),
     }
 }
 

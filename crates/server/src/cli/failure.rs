@@ -1,0 +1,67 @@
+//! How a command that failed ends: the cause once, what to do, and the exit code.
+
+use std::process::ExitCode;
+
+use doorbuster_loadtest::AdminError;
+
+use super::output;
+
+/// Says why on standard error, and what to do where the cause alone does not say it.
+pub(super) fn end(error: &anyhow::Error) -> ExitCode {
+    output::complain(error);
+    if let Some(remedy) = remedy(error) {
+        output::say(&format!("what to do: {remedy}"));
+    }
+    ExitCode::FAILURE
+}
+
+fn remedy(error: &anyhow::Error) -> Option<&'static str> {
+    match error.downcast_ref::<AdminError>()? {
+        AdminError::Unreachable { sent: false, .. } => Some(
+            "start the server with `doorbuster serve`, or name its staff's listener with --admin-url (a demo prints its own)",
+        ),
+        AdminError::Unreachable { sent: true, .. } => Some(
+            "the request may have arrived before the connection broke: look (`sale show`, `order get`) before repeating it",
+        ),
+        AdminError::Refused { status: 401, .. } => Some(
+            "name the file with this server's staff token with --admin-token-file; `serve` logs where it is",
+        ),
+        AdminError::Refused { status: 403, .. } => {
+            Some("this needs the token of an operator or an admin: name its file with --admin-token-file")
+        }
+        AdminError::Refused { error, .. } if error == "SALE_NOT_FOUND" => {
+            Some("`doorbuster sale list` shows every sale with its id")
+        }
+        AdminError::Unreadable { .. } => Some(
+            "--admin-url must name the staff's listener of a server of this version, not the buyers' listener",
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_remedy_is_found_beneath_the_context() {
+        let refused = |status, error: &str| AdminError::Refused {
+            status,
+            error: error.to_owned(),
+            detail: "no".to_owned(),
+        };
+        let unreachable =
+            AdminError::Unreachable { url: "http://x".to_owned(), reason: "refused".to_owned(), sent: false };
+        for (error, says) in [
+            (refused(401, "UNAUTHENTICATED"), "--admin-token-file"),
+            (refused(404, "SALE_NOT_FOUND"), "sale list"),
+            (unreachable, "doorbuster serve"),
+        ] {
+            let error: anyhow::Error = Err::<(), _>(error).context("the sale cannot be read").unwrap_err();
+            assert!(remedy(&error).unwrap().contains(says), "{error:#}");
+        }
+        assert_eq!(remedy(&anyhow::anyhow!("something else")), None);
+    }
+}
