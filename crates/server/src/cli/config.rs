@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use super::{ConfigSource, Verdict, output};
-use crate::config::DEFAULTS;
+use super::completions::to_stdout;
+use super::{ConfigSource, Output, Verdict, output};
+use crate::config::{DEFAULTS, schema};
 
 /// Check, show or write configuration.
 #[derive(Args)]
@@ -18,26 +19,50 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Read every layer and say whether it is valid
+    /// Read every layer and say everything that is wrong or dangerous
+    #[command(
+        after_help = "Examples:\n  doorbuster config check --config shop.toml\n  DOORBUSTER__SERVER__LISTEN=0.0.0.0:80 doorbuster config check\n\nExit code 1 when something is wrong. What is legal but dangerous is said on standard error."
+    )]
     Check(ConfigSource),
     /// Print what is in force; secrets are not printed
-    Show(ConfigSource),
+    #[command(
+        after_help = "Example:\n  doorbuster config show --config shop.toml --set server.cores=2 --output json"
+    )]
+    Show {
+        #[command(flatten)]
+        source: ConfigSource,
+        /// How to print: TOML, or JSON for programs
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+    },
     /// Write a commented file with every key and its default
+    #[command(after_help = "Examples:\n  doorbuster config init\n  doorbuster config init - | less")]
     Init {
         /// Where to; `-` prints it
         #[arg(default_value = "doorbuster.toml")]
         file: PathBuf,
     },
+    /// Print the JSON schema of a configuration file, for editors and pipelines
+    #[command(
+        after_help = "Example:\n  doorbuster config schema > doorbuster.schema.json\n  (and `#:schema ./doorbuster.schema.json` as the first line of doorbuster.toml, for editors with taplo)"
+    )]
+    Schema,
 }
 
 pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<Verdict> {
     match &args.command {
         ConfigCommand::Check(source) => {
-            source.read(&[])?;
+            for warning in source.read(&[])?.warnings() {
+                output::say(&format!("warning: {warning}"));
+            }
             output::line("the configuration is valid");
         }
-        ConfigCommand::Show(source) => output::line(toml::to_string(&source.read(&[])?)?.trim_end()),
-        ConfigCommand::Init { file } if file.as_os_str() == "-" => output::line(DEFAULTS.trim_end()),
+        ConfigCommand::Show { source, output } => {
+            let config = source.read(&[])?;
+            let text = toml::to_string(&config)?;
+            output.print(&config, |_| text)?;
+        }
+        ConfigCommand::Init { file } if file.as_os_str() == "-" => to_stdout(DEFAULTS.as_bytes())?,
         ConfigCommand::Init { file } => {
             // Never over a file that somebody has edited.
             std::fs::File::create_new(file)
@@ -46,6 +71,9 @@ pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<Verdict> {
                     format!("{} cannot be written; an existing file is never overwritten", file.display())
                 })?;
             output::say(&format!("wrote {}", file.display()));
+        }
+        ConfigCommand::Schema => {
+            to_stdout(format!("{}\n", serde_json::to_string_pretty(&schema())?).as_bytes())?;
         }
     }
     Ok(Verdict::Fine)

@@ -2,6 +2,7 @@
 
 mod audit;
 mod client;
+mod completions;
 mod config;
 mod demo;
 mod failure;
@@ -52,6 +53,10 @@ enum Command {
     Rehearse(rehearse::RehearseArgs),
     /// Check, show or write configuration
     Config(config::ConfigArgs),
+    /// Print a shell's completion script
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page, or write every command's page to a folder
+    Man(completions::ManArgs),
 }
 
 /// Where the configuration comes from.
@@ -117,6 +122,8 @@ fn run(command: Command) -> anyhow::Result<Verdict> {
             Command::Audit(args) => audit::run(args).await,
             Command::Rehearse(args) => rehearse::run(args).await,
             Command::Config(args) => config::run(&args),
+            Command::Completions(args) => completions::completions(&args),
+            Command::Man(args) => completions::man(&args),
         }
     })
 }
