@@ -25,6 +25,7 @@ use crate::api::{ApiError, fresh_json};
 use crate::problem;
 use crate::request_id::{RequestId, RequestIds};
 
+pub(crate) use sales::check_draft;
 pub(crate) use tokens::first_token;
 pub use tokens::{Role, Tokens, token_file};
 

@@ -70,6 +70,14 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, fresh_json(&detail(&state, &sale).await)).into_response())
 }
 
+/// What would be refused about a draft, for a dry run.
+///
+/// # Errors
+/// The first thing that is out of its bounds.
+pub(crate) fn check_draft(draft: &SaleDraft, now: Timestamp) -> anyhow::Result<()> {
+    new_sale(draft, now).map(|_| ())
+}
+
 /// The draft's values, each within its bounds.
 fn new_sale(draft: &SaleDraft, now: Timestamp) -> anyhow::Result<NewSale> {
     let (opens_at, closes_at) = (views::parse_time(&draft.opens_at)?, views::parse_time(&draft.closes_at)?);

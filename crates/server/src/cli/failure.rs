@@ -6,13 +6,18 @@ use doorbuster_loadtest::AdminError;
 
 use super::output;
 
+/// What was asked for does not fit together; the command did nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct WrongUsage(pub(crate) String);
+
 /// Says why on standard error, and what to do where the cause alone does not say it.
 pub(super) fn end(error: &anyhow::Error) -> ExitCode {
     output::complain(error);
     if let Some(remedy) = remedy(error) {
         output::say(&format!("what to do: {remedy}"));
     }
-    ExitCode::FAILURE
+    if error.is::<WrongUsage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
 fn remedy(error: &anyhow::Error) -> Option<&'static str> {

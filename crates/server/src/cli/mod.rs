@@ -4,10 +4,14 @@ mod audit;
 mod client;
 mod completions;
 mod config;
+mod confirm;
 mod demo;
+mod draft;
+mod export;
 mod failure;
 mod order;
 mod output;
+mod rebuild;
 mod rehearse;
 mod sale;
 mod serve;
@@ -49,6 +53,8 @@ enum Command {
     Token(token::TokenArgs),
     /// Prove that the books are right
     Audit(audit::AuditArgs),
+    /// Load a sale's stock anew from the ledger: the one repair
+    Rebuild(rebuild::RebuildArgs),
     /// Storm a sale with simulated users over real HTTP, then balance the books
     Rehearse(rehearse::RehearseArgs),
     /// Check, show or write configuration
@@ -120,6 +126,7 @@ fn run(command: Command) -> anyhow::Result<Verdict> {
             Command::Order(args) => order::run(args).await,
             Command::Token(args) => token::run(&args),
             Command::Audit(args) => audit::run(args).await,
+            Command::Rebuild(args) => rebuild::run(args).await,
             Command::Rehearse(args) => rehearse::run(args).await,
             Command::Config(args) => config::run(&args),
             Command::Completions(args) => completions::completions(&args),

@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use doorbuster_wire::OrderRow;
 
 use super::client::AdminArgs;
+use super::export::{self, ExportArgs};
 use super::{Output, Verdict, output};
 
 /// Look at orders, through the staff's listener of a running server.
@@ -21,15 +22,21 @@ pub(crate) struct OrderArgs {
 #[derive(Subcommand)]
 enum OrderCommand {
     /// One order
+    #[command(after_help = "Example:\n  doorbuster order get 0190b8c4-7d00-7000-8000-000000000001")]
     Get {
         /// The order's id
         order: String,
     },
+    /// Every order of a sale, as CSV or as lines of JSON
+    Export(ExportArgs),
 }
 
 pub(crate) async fn run(args: OrderArgs) -> anyhow::Result<Verdict> {
-    let OrderCommand::Get { order } = args.command;
-    args.output.print(&args.admin.client()?.order(&order).await?, describe)?;
+    let client = args.admin.client()?;
+    match args.command {
+        OrderCommand::Get { order } => args.output.print(&client.order(&order).await?, describe)?,
+        OrderCommand::Export(export) => export::run(&client, export, args.output).await?,
+    }
     Ok(Verdict::Fine)
 }
 

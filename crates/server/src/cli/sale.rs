@@ -1,13 +1,13 @@
 //! `doorbuster sale …`.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use doorbuster_loadtest::AdminClient;
-use doorbuster_wire::{ItemDraft, PreheatReport, Restock, SaleDetail, SaleDraft};
+use doorbuster_wire::{PreheatItem, PreheatReport, Restock, SaleDetail};
 
 use super::client::AdminArgs;
+use super::confirm::Consent;
+use super::draft::{self, CloneArgs, CreateArgs};
 use super::{Output, Verdict, output};
 
 /// Create sales and run them, through the staff's listener of a running server.
@@ -37,7 +37,9 @@ enum SaleCommand {
     /// Stop selling until it is opened again
     Pause(SaleId),
     /// End the sale for good
-    Close(SaleId),
+    Close(CloseArgs),
+    /// Write a new draft down with another sale's items and terms
+    Clone(CloneArgs),
     /// Change an item's quantity by a difference
     Restock(RestockArgs),
 }
@@ -50,42 +52,13 @@ struct SaleId {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  doorbuster sale create --file sale.toml\n  doorbuster sale create --name Drop --product SHOE-1 --quantity 10000 --price-minor 1990 --currency EUR \\\n      --opens-at 2026-11-27T09:00:00+01:00 --closes-at 2026-11-27T12:00:00+01:00\n\nA file has the same names as the JSON of the admin API:\n  name = \"Drop\"\n  opensAt = \"2026-11-27T09:00:00+01:00\"\n  closesAt = \"2026-11-27T12:00:00+01:00\"\n  [[items]]\n  productId = \"SHOE-1\"\n  quantity = 10000\n  priceMinor = 1990\n  currency = \"EUR\""
+    after_help = "Example:\n  doorbuster sale close 1 --yes\n\nOrders that are placed can still be paid."
 )]
-struct CreateArgs {
-    /// The sale as TOML
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "product", "quantity", "price_minor", "currency", "opens_at", "closes_at"])]
-    file: Option<PathBuf>,
-    /// Its name
-    #[arg(long, required_unless_present = "file")]
-    name: Option<String>,
-    /// The product's id in the shop
-    #[arg(long, required_unless_present = "file")]
-    product: Option<String>,
-    /// What the page calls it
-    #[arg(long)]
-    title: Option<String>,
-    /// Units for sale
-    #[arg(long, required_unless_present = "file")]
-    quantity: Option<u64>,
-    /// Price of one unit in minor units, such as 1990 for 19.90
-    #[arg(long, required_unless_present = "file")]
-    price_minor: Option<i64>,
-    /// ISO 4217 code
-    #[arg(long, default_value = "EUR")]
-    currency: String,
-    /// When it opens: RFC 3339 with an offset
-    #[arg(long, required_unless_present = "file")]
-    opens_at: Option<String>,
-    /// When it closes: RFC 3339 with an offset
-    #[arg(long, required_unless_present = "file")]
-    closes_at: Option<String>,
-    /// Most units one user may hold
-    #[arg(long)]
-    limit: Option<u32>,
-    /// Seconds an order may stay unpaid; 600 when absent
-    #[arg(long)]
-    payment_window: Option<u64>,
+struct CloseArgs {
+    /// The sale's id
+    sale: String,
+    #[command(flatten)]
+    consent: Consent,
 }
 
 #[derive(Args)]
@@ -106,54 +79,46 @@ struct RestockArgs {
 }
 
 pub(crate) async fn run(args: SaleArgs) -> anyhow::Result<Verdict> {
-    let client = args.admin.client()?;
+    let (admin, output) = (args.admin, args.output);
+    let client = || admin.client();
     let one = |sale: &SaleDetail| describe(std::slice::from_ref(sale));
     match args.command {
-        SaleCommand::Create(create) => args.output.print(&client.create_sale(&draft(create)?).await?, one)?,
-        SaleCommand::List => args.output.print(&client.sales().await?, |sales| describe(sales))?,
-        SaleCommand::Show(id) => args.output.print(&client.sale(&id.sale).await?, one)?,
+        SaleCommand::Create(create) => {
+            let dry_run = create.dry_run;
+            let draft = create.draft()?;
+            if dry_run {
+                draft::rehearse(&draft, output)?;
+            } else {
+                output.print(&client()?.create_sale(&draft).await?, one)?;
+            }
+        }
+        SaleCommand::Clone(copy) => {
+            let (client, dry_run) = (client()?, copy.dry_run);
+            let model = client.sale(&copy.sale).await?;
+            let draft = copy.draft(&model)?;
+            if dry_run {
+                draft::rehearse(&draft, output)?;
+            } else {
+                output.print(&client.create_sale(&draft).await?, one)?;
+            }
+        }
+        SaleCommand::List => output.print(&client()?.sales().await?, |sales| describe(sales))?,
+        SaleCommand::Show(id) => output.print(&client()?.sale(&id.sale).await?, one)?,
         SaleCommand::Preheat(id) => {
-            let report = client.preheat(&id.sale).await?;
-            args.output.print(&report, describe_preheat)?;
+            let report = client()?.preheat(&id.sale).await?;
+            output.print(&report, describe_preheat)?;
             return Ok(Verdict::of(report.ok));
         }
-        SaleCommand::Open(id) => args.output.print(&client.open(&id.sale).await?, one)?,
-        SaleCommand::Pause(id) => args.output.print(&client.pause(&id.sale).await?, one)?,
-        SaleCommand::Close(id) => args.output.print(&client.close(&id.sale).await?, one)?,
-        SaleCommand::Restock(restock) => args.output.print(&run_restock(&client, restock).await?, one)?,
+        SaleCommand::Open(id) => output.print(&client()?.open(&id.sale).await?, one)?,
+        SaleCommand::Pause(id) => output.print(&client()?.pause(&id.sale).await?, one)?,
+        SaleCommand::Close(close) => {
+            let what = format!("Closing sale {} ends it for good: it cannot be opened again.", close.sale);
+            close.consent.ask(&what)?;
+            output.print(&client()?.close(&close.sale).await?, one)?;
+        }
+        SaleCommand::Restock(restock) => output.print(&run_restock(&client()?, restock).await?, one)?,
     }
     Ok(Verdict::Fine)
-}
-
-fn draft(args: CreateArgs) -> anyhow::Result<SaleDraft> {
-    if let Some(path) = &args.file {
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-        return toml::from_str(&text).with_context(|| format!("{} is not a sale", path.display()));
-    }
-    let (Some(name), Some(product_id), Some(quantity), Some(price_minor), Some(opens_at), Some(closes_at)) =
-        (args.name, args.product, args.quantity, args.price_minor, args.opens_at, args.closes_at)
-    else {
-        bail!(
-            "without --file, --name, --product, --quantity, --price-minor, --opens-at and --closes-at are needed"
-        );
-    };
-    let item = ItemDraft {
-        product_id,
-        title: args.title,
-        quantity,
-        price_minor,
-        list_price_minor: None,
-        currency: args.currency,
-    };
-    Ok(SaleDraft {
-        name,
-        opens_at,
-        closes_at,
-        payment_window_seconds: args.payment_window,
-        max_units_per_user: args.limit,
-        items: vec![item],
-    })
 }
 
 async fn run_restock(client: &AdminClient, args: RestockArgs) -> anyhow::Result<SaleDetail> {
@@ -199,8 +164,12 @@ fn describe(sales: &[SaleDetail]) -> String {
 }
 
 fn describe_preheat(report: &PreheatReport) -> String {
-    let rows: Vec<Vec<String>> = report
-        .items
+    describe_read_back(&report.sale_id, report.epoch, report.ok, &report.items)
+}
+
+/// What was loaded, read back from the stock.
+pub(super) fn describe_read_back(sale: &str, epoch: u64, ok: bool, items: &[PreheatItem]) -> String {
+    let rows: Vec<Vec<String>> = items
         .iter()
         .map(|item| {
             let verdict = if item.ok { "ok" } else { "DIFFERS" };
@@ -215,6 +184,10 @@ fn describe_preheat(report: &PreheatReport) -> String {
         })
         .collect();
     let table = output::table(&["ITEM", "QUANTITY", "SOLD", "FREE", "HELD", "READ BACK"], &rows);
-    let verdict = if report.ok { "loaded and read back" } else { "the stock differs from the ledger" };
-    format!("sale {}, epoch {}: {verdict}\n{table}", report.sale_id, report.epoch)
+    let verdict = if ok {
+        "loaded and read back"
+    } else {
+        "the stock differs from the ledger: do not open it, run `doorbuster audit`"
+    };
+    format!("sale {sale}, epoch {epoch}: {verdict}\n{table}")
 }
