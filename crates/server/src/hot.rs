@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::config::Server;
 
 /// Connections that may wait in the kernel to be accepted.
-const BACKLOG: i32 = 4_096;
+pub(crate) const BACKLOG: i32 = 4_096;
 
 /// The running public listener.
 pub struct PublicListener {

@@ -6,9 +6,11 @@ mod completions;
 mod config;
 mod confirm;
 mod demo;
+mod doctor;
 mod draft;
 mod export;
 mod failure;
+mod limits;
 mod order;
 mod output;
 mod rebuild;
@@ -59,6 +61,8 @@ enum Command {
     Rehearse(rehearse::RehearseArgs),
     /// Check, show or write configuration
     Config(config::ConfigArgs),
+    /// Look whether this machine and its configuration can carry a sale
+    Doctor(doctor::DoctorArgs),
     /// Print a shell's completion script
     Completions(completions::CompletionsArgs),
     /// Print the manual page, or write every command's page to a folder
@@ -109,6 +113,7 @@ impl Verdict {
 /// Runs the program.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    limits::raise_open_files();
     match run(cli.command) {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,
         Ok(Verdict::SomethingWrong) => ExitCode::from(3),
@@ -129,6 +134,7 @@ fn run(command: Command) -> anyhow::Result<Verdict> {
             Command::Rebuild(args) => rebuild::run(args).await,
             Command::Rehearse(args) => rehearse::run(args).await,
             Command::Config(args) => config::run(&args),
+            Command::Doctor(args) => doctor::run(&args),
             Command::Completions(args) => completions::completions(&args),
             Command::Man(args) => completions::man(&args),
         }

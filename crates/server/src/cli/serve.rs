@@ -7,7 +7,7 @@ use clap::Args;
 use doorbuster_engine::clock::SystemClock;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{ConfigSource, Verdict};
+use super::{ConfigSource, Verdict, limits};
 use crate::app::App;
 use crate::pages::Site;
 use crate::telemetry;
@@ -47,6 +47,9 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<Verdict> {
     .collect();
     let config = args.source.read(&flags)?;
     telemetry::start(&config.log);
+    for warning in config.warnings().into_iter().chain(limits::too_few(config.server.connections_max)) {
+        tracing::warn!("{warning}");
+    }
     let app = App::start(&config, Arc::new(SystemClock::new()), Site::default()).await?;
     tracing::info!(file = %app.admin_token_file.display(), "the staff's token is in this file");
     stop_on_signal(app).await?;
