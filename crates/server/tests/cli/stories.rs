@@ -1,0 +1,139 @@
+//! A sale run from the command line alone, on a real server.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::program::{Folder, Ran, Server, stdout_of};
+
+const SALE: &str = "name = \"Drop\"\nopensAt = \"2020-01-01T00:00:00Z\"\nclosesAt = \"2099-01-01T00:00:00Z\"\n\
+                    maxUnitsPerUser = 1\n[[items]]\nproductId = \"SHOE\"\nquantity = 5\npriceMinor = 1990\n\
+                    listPriceMinor = 9900\ncurrency = \"EUR\"\n";
+/// Longest wait for an order to be recorded.
+const RECORDED: Duration = Duration::from_secs(30);
+
+struct Staff<'a> {
+    folder: &'a Folder,
+    server: &'a Server,
+}
+
+impl Staff<'_> {
+    fn run(&self, args: &[&str]) -> Ran {
+        let environment = [
+            ("DOORBUSTER_ADMIN_URL", self.server.admin.as_str()),
+            ("DOORBUSTER_ADMIN_TOKEN_FILE", "data/admin.token"),
+        ];
+        self.folder.run_with(args, &environment)
+    }
+
+    #[track_caller]
+    fn json(&self, args: &[&str]) -> Value {
+        let printed = stdout_of(self.run(&[args, &["--output", "json"]].concat()));
+        serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{args:?}: {error}: {printed}"))
+    }
+}
+
+/// Buys one unit of item 1 and answers with the status line.
+fn buy(folder: &Folder, server: &Server, user: &str) -> String {
+    let token = stdout_of(folder.run(&["token", "mint", "--sub", user, "--signing-key-file", "secret"]));
+    let request = format!(
+        "POST /api/flash-sales/items/1/purchase HTTP/1.1\r\nHost: shop\r\nConnection: close\r\nContent-Length: 0\r\n\
+         Authorization: Bearer {}\r\n\r\n",
+        token.trim()
+    );
+    let mut connection = TcpStream::connect(&server.public).expect("the server listens");
+    connection.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).expect("it answers");
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Exports until there are so many orders: recording takes its moment.
+fn export(staff: &Staff<'_>, orders: usize) -> String {
+    let began = began();
+    loop {
+        let csv = stdout_of(staff.run(&["order", "export", "1"]));
+        if csv.lines().count() == orders + 1 || began.elapsed() > RECORDED {
+            assert_eq!(csv.lines().count(), orders + 1, "{csv}");
+            return csv;
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a deadline over a real process")]
+fn began() -> Instant {
+    Instant::now()
+}
+
+#[test]
+fn a_sale_is_run_rebuilt_copied_and_exported() {
+    let folder = Folder::new();
+    let server = folder.serve();
+    let staff = Staff { folder: &folder, server: &server };
+    folder.write("sale.toml", SALE);
+
+    let tried = stdout_of(staff.run(&["sale", "create", "--file", "sale.toml", "--dry-run"]));
+    assert!(tried.contains("nothing was written down"), "{tried}");
+    assert_eq!(staff.json(&["sale", "list"]).as_array().map(Vec::len), Some(0));
+    staff.json(&["sale", "create", "--file", "sale.toml"]);
+    let early = staff.run(&["rebuild", "1", "--yes"]);
+    assert!(early.code == 1 && early.stderr.contains("never preheated"), "{early:?}");
+    stdout_of(staff.run(&["sale", "preheat", "1"]));
+    stdout_of(staff.run(&["sale", "open", "1"]));
+    assert!(buy(&folder, &server, "alice").contains(" 202 "));
+
+    let plan = stdout_of(staff.run(&["rebuild", "1", "--dry-run"]));
+    assert!(plan.contains("would load epoch 2"), "{plan}");
+    assert_eq!(staff.json(&["sale", "show", "1"])["epoch"], 1);
+    let report = staff.json(&["rebuild", "1", "--yes", "--reason", "a test"]);
+    assert_eq!((&report["epoch"], &report["ok"]), (&Value::from(2), &Value::from(true)));
+    let item = &report["items"][0];
+    assert_eq!((&item["sold"], &item["free"], &item["held"]), (&1.into(), &4.into(), &1.into()));
+    assert!(buy(&folder, &server, "bob").contains(" 202 "), "it sells on");
+
+    let copy = staff.json(&["sale", "clone", "1", "--name", "Again", "--opens-at", "2098-01-01T00:00:00Z"]);
+    assert_eq!((&copy["state"], &copy["items"][0]["quantity"]), (&"draft".into(), &5.into()));
+    assert_eq!(copy["items"][0]["listPrice"]["minor"], 9_900);
+
+    let csv = export(&staff, 2);
+    assert!(csv.contains(",alice,1,PENDING,,19.90,EUR,1990,"), "{csv}");
+    folder.write("orders.jsonl", "older");
+    let to_file = ["order", "export", "1", "--format", "json-lines", "--file", "orders.jsonl"];
+    assert_eq!(stdout_of(staff.run(&to_file)), "");
+    assert_eq!(folder.read("orders.jsonl").lines().filter(|line| line.contains("\"orderId\"")).count(), 2);
+    let mode = std::fs::metadata(folder.path("orders.jsonl")).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o077, 0, "it says who bought what");
+
+    let doctor = folder.run(&["doctor", "--set", "data.dir=data"]);
+    assert!(doctor.stdout.contains("in use by process"), "{doctor:?}");
+    assert_eq!(staff.run(&["sale", "close", "1"]).code, 2, "nobody can be asked");
+    assert_eq!(staff.json(&["sale", "close", "1", "--yes"])["state"], "closed");
+    assert_eq!(staff.json(&["audit"])["ok"], true);
+}
+
+#[test]
+fn what_the_server_refuses_is_said_with_what_to_do() {
+    let folder = Folder::new();
+    let server = folder.serve();
+    let staff = Staff { folder: &folder, server: &server };
+    folder.write("stranger", "admin another-token-that-the-server-does-not-know\n");
+    folder.write("past.toml", &SALE.replace("2099", "2021"));
+    for (args, says) in [
+        (&["sale", "show", "77"][..], "sale list"),
+        (&["rebuild", "77", "--yes"], "sale list"),
+        (&["rebuild", "77", "--dry-run"], "sale list"),
+        (&["order", "export", "77"], "sale list"),
+        (&["order", "export", "77", "--file", "orders.csv"], "sale list"),
+        (&["sale", "list", "--admin-token-file", "stranger"], "--admin-token-file"),
+        (&["sale", "create", "--file", "past.toml"], "over already"),
+        (&["sale", "create", "--file", "past.toml", "--dry-run"], "over already"),
+    ] {
+        let ran = staff.run(args);
+        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{args:?}: {ran:?}");
+        assert!(ran.stderr.contains(says), "{args:?}: {}", ran.stderr);
+    }
+    assert!(!folder.path("orders.csv").exists(), "a file appears when it is whole, or not at all");
+}
