@@ -1,6 +1,5 @@
 //! A pipeline for tests: real embedded backends whose stock and queue can be tampered with.
 #![allow(dead_code, reason = "each test file uses its own part")]
-#![expect(clippy::allow_attributes, reason = "whether all of it is used depends on the test file")]
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
