@@ -244,7 +244,10 @@ impl Config {
             );
         }
         let text = std::fs::read_to_string(&jwt.secret_file).with_context(|| {
-            format!("the secret for access tokens cannot be read from {}", jwt.secret_file.display())
+            format!(
+                "the secret for access tokens (gate.jwt.secret_file) cannot be read from {}",
+                jwt.secret_file.display()
+            )
         })?;
         Ok(Secret(text.trim_end_matches(['\r', '\n']).to_owned()))
     }

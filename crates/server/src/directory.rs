@@ -21,9 +21,7 @@ pub enum DirectoryError {
         owner: String,
     },
     /// The system refused.
-    #[error(
-        "the data directory {path} cannot be used: {source}. It must be a folder this process may write to"
-    )]
+    #[error("the data directory {path} cannot be used; it must be a folder this process may write to")]
     Io {
         /// The directory.
         path: PathBuf,

@@ -57,12 +57,19 @@ pub(super) async fn list(
     Ok(fresh_json(&Page { items: orders.iter().map(views::order_row).collect(), next }))
 }
 
+fn order_id(text: &str, id: RequestId) -> Result<OrderId, ApiError> {
+    let text = text.parse();
+    text.map_err(|_| {
+        ApiError::new(problem::ORDER_NOT_FOUND.because("An order's id is a UUID; this is none."), id)
+    })
+}
+
 pub(super) async fn show(
     State(state): State<AdminState>,
     Segment(order): Segment,
     id: RequestId,
 ) -> Result<Response, ApiError> {
-    let order: OrderId = order.parse().map_err(|_| problem::ORDER_NOT_FOUND.said_to(id))?;
+    let order = order_id(&order, id)?;
     let found =
         state.shared.backends.ledger.order(order).await.map_err(|error| ApiError::fault(&error, id))?;
     let order = found.ok_or_else(|| {
@@ -81,7 +88,7 @@ pub(super) async fn mark_paid(
     id: RequestId,
     paid: Result<axum::Json<MarkPaid>, axum::extract::rejection::JsonRejection>,
 ) -> Result<Response, ApiError> {
-    let order: OrderId = order.parse().map_err(|_| problem::ORDER_NOT_FOUND.said_to(id))?;
+    let order = order_id(&order, id)?;
     let paid = super::sales::body(paid, id)?;
     let bad = |text: &str| ApiError::new(problem::UNPROCESSABLE.because(text), id);
     let payment_id = paid.payment_id.unwrap_or_else(|| paid.event_id.clone());

@@ -67,8 +67,9 @@ pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<Verdict> {
             // Never over a file that somebody has edited.
             std::fs::File::create_new(file)
                 .and_then(|mut made| made.write_all(DEFAULTS.as_bytes()))
-                .with_context(|| {
-                    format!("{} cannot be written; an existing file is never overwritten", file.display())
+                .with_context(|| match file.exists() {
+                    true => format!("{} is there already and is never overwritten", file.display()),
+                    false => format!("{} cannot be written", file.display()),
                 })?;
             output::say(&format!("wrote {}", file.display()));
         }

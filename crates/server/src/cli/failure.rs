@@ -11,6 +11,9 @@ use super::output;
 #[error("{0}")]
 pub(crate) struct WrongUsage(pub(crate) String);
 
+const WRONG_LISTENER: &str =
+    "--admin-url must name the staff's listener of a server of this version, not the buyers' listener";
+
 /// Says why on standard error, and what to do where the cause alone does not say it.
 pub(super) fn end(error: &anyhow::Error) -> ExitCode {
     output::complain(error);
@@ -37,9 +40,9 @@ fn remedy(error: &anyhow::Error) -> Option<&'static str> {
         AdminError::Refused { error, .. } if error == "SALE_NOT_FOUND" => {
             Some("`doorbuster sale list` shows every sale with its id")
         }
-        AdminError::Unreadable { .. } => Some(
-            "--admin-url must name the staff's listener of a server of this version, not the buyers' listener",
-        ),
+        // A wrong path on the right listener cannot come from here: each has a word of its own.
+        AdminError::Refused { status: 404, error, .. } if error == "NOT_FOUND" => Some(WRONG_LISTENER),
+        AdminError::Unreadable { .. } => Some(WRONG_LISTENER),
         _ => None,
     }
 }
@@ -62,6 +65,7 @@ mod tests {
         for (error, says) in [
             (refused(401, "UNAUTHENTICATED"), "--admin-token-file"),
             (refused(404, "SALE_NOT_FOUND"), "sale list"),
+            (refused(404, "NOT_FOUND"), "not the buyers' listener"),
             (unreachable, "doorbuster serve"),
         ] {
             let error: anyhow::Error = Err::<(), _>(error).context("the sale cannot be read").unwrap_err();

@@ -188,8 +188,8 @@ fn alone(key: &Key, value: &Value) -> Result<(), String> {
     let shown =
         || if schema::is_secret(&key.name) { "the value (not shown)".to_owned() } else { value.to_string() };
     let bare = match value {
-        Value::Integer(number) => Some(number.to_string()),
-        Value::String(text) if text.trim().parse::<f64>().is_ok() => Some(text.trim().to_owned()),
+        Value::Integer(number @ 0..) => Some(number.to_string()),
+        Value::String(text) if text.trim().parse::<u64>().is_ok() => Some(text.trim().to_owned()),
         _ => None,
     };
     if let (Kind::Duration, Some(number)) = (key.kind(), bare) {

@@ -92,6 +92,8 @@ fn a_wrong_value_is_an_error_that_names_its_key_its_place_and_what_is_right() {
         ("server.listen", "8080", "address with a port"),
         ("server.idle_timeout", "soon", "\"500ms\""),
         ("server.idle_timeout", "30", "write \"30s\""),
+        ("server.idle_timeout", "1.5", "is not a duration"),
+        ("server.idle_timeout", "-3", "is not a duration"),
         ("server.idle_timeout", "0s", "longer than nothing"),
         ("log.level", "loud", "expected one of"),
         ("gate.jwt.issuer", "", "must not be empty"),

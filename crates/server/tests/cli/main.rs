@@ -38,6 +38,7 @@ fn a_failure_exits_with_1_and_says_the_cause_and_what_to_do_on_stderr() {
     folder.write("broken.toml", "[server\n");
     folder.write("wrong.toml", "[server]\ncors = 2\nidle_timeout = 30\n");
     folder.write("short", "short");
+    folder.write("long", "an-openly-known-secret-of-a-test-with-40-bytes");
     folder.write("sale.toml", "name = \"a sale without items\"\n");
     let nobody =
         TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("it has an address");
@@ -64,6 +65,9 @@ fn a_failure_exits_with_1_and_says_the_cause_and_what_to_do_on_stderr() {
             &["serve", "--jwt-secret-file", "short", "--admin-listen", "0.0.0.0:0"],
             &["WARN", "admin.listen = 0.0.0.0:0 offers the staff's listener on every network"],
         ),
+        (&["serve", "--jwt-secret-file", "missing"], &["gate.jwt.secret_file", "missing"]),
+        (&["serve", "--jwt-secret-file", "long", "--data-dir", "short/x"], &["short/x", "may write to"]),
+        (&["config", "init", "short"], &["short is there already"]),
         (&["audit", "--data-dir", "."], &["not a data directory"]),
         (&["sale", "create", "--file", "sale.toml"], &["sale.toml is not a sale", "sale create --help"]),
         (&["token", "mint", "--sub", "a", "--signing-key-file", "missing"], &["missing", "cannot be read"]),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::program::{Folder, Ran, Server, stdout_of};
+use crate::program::{Folder, Ran, STAFF, Server, stdout_of};
 
 const SALE: &str = "name = \"Drop\"\nopensAt = \"2020-01-01T00:00:00Z\"\nclosesAt = \"2099-01-01T00:00:00Z\"\n\
                     maxUnitsPerUser = 1\n[[items]]\nproductId = \"SHOE\"\nquantity = 5\npriceMinor = 1990\n\
@@ -116,11 +116,16 @@ fn a_sale_is_run_rebuilt_copied_and_exported() {
 
 #[test]
 fn what_the_server_refuses_is_said_with_what_to_do() {
+    const VIEWER: &str = "an-openly-known-viewer-token-of-a-test";
     let folder = Folder::new();
+    std::fs::create_dir(folder.path("data")).expect("a folder can be made");
+    folder.write("data/admin.token", &format!("operator {STAFF}\nviewer {VIEWER}\n"));
     let server = folder.serve();
     let staff = Staff { folder: &folder, server: &server };
+    folder.write("viewer", &format!("viewer {VIEWER}\n"));
     folder.write("stranger", "admin another-token-that-the-server-does-not-know\n");
     folder.write("past.toml", &SALE.replace("2099", "2021"));
+    let buyers = format!("http://{}", server.public);
     for (args, says) in [
         (&["sale", "show", "77"][..], "sale list"),
         (&["rebuild", "77", "--yes"], "sale list"),
@@ -128,6 +133,10 @@ fn what_the_server_refuses_is_said_with_what_to_do() {
         (&["order", "export", "77"], "sale list"),
         (&["order", "export", "77", "--file", "orders.csv"], "sale list"),
         (&["sale", "list", "--admin-token-file", "stranger"], "--admin-token-file"),
+        (&["rebuild", "1", "--yes", "--admin-token-file", "viewer"], "token of an operator"),
+        (&["rebuild", "1", "--yes", "--reason", ""], "reason needs 1 to 200 bytes"),
+        (&["order", "get", "7"], "is a UUID"),
+        (&["sale", "list", "--admin-url", &buyers], "not the buyers' listener"),
         (&["sale", "create", "--file", "past.toml"], "over already"),
         (&["sale", "create", "--file", "past.toml", "--dry-run"], "over already"),
     ] {

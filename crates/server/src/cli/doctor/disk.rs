@@ -44,7 +44,7 @@ pub(super) fn checks(folder: &Path) -> Vec<Check> {
         ),
         Err(error @ DirectoryError::Io { .. }) => {
             let remedy = "make it a folder that the server's user owns, or choose another data.dir";
-            return vec![Check::fail(NAME, error.to_string(), remedy)];
+            return vec![Check::fail(NAME, format!("{:#}", anyhow::Error::from(error)), remedy)];
         }
     };
     vec![usable, space(folder), latency(folder)]
