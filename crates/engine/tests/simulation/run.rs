@@ -107,7 +107,7 @@ fn life(outside: &mut Outside, random: &mut Random, outcome: &mut Outcome, left:
 }
 
 async fn operation(world: &mut World, outside: &mut Outside, random: &mut Random) -> Result<String, String> {
-    let choice = random.below(100);
+    let choice = random.below(104);
     Ok(match choice {
         0..=27 => {
             let wish = wish(outside, random);
@@ -173,16 +173,16 @@ async fn surroundings(choice: u64, world: &World, outside: &mut Outside, random:
             outside.disk.fill_up(full);
             format!("the disk is full: {full}")
         }
-        92 => {
-            outside.disk.power_off_after(random.below(12));
+        92..=95 => {
+            outside.disk.power_off_after(random.below(8));
             "the power will go".to_owned()
         }
-        93..=94 => "kill".to_owned(),
-        95 if outside.stock_survives => {
+        96..=98 => "kill".to_owned(),
+        99 if outside.stock_survives => {
             outside.snapshot = Some(std::sync::Arc::new(world.stock.inner().copy()));
             "a replica is taken".to_owned()
         }
-        96 if outside.stock_survives => {
+        100 if outside.stock_survives => {
             let old = outside.snapshot.take();
             let text = if old.is_some() { "the stock goes back to its replica" } else { "the stock is lost" };
             let fresh = doorbuster_engine::stock::EmbeddedStock::new(world.backends.clock.clone());
@@ -190,13 +190,13 @@ async fn surroundings(choice: u64, world: &World, outside: &mut Outside, random:
             outside.clients.stock_was_lost = true;
             text.to_owned()
         }
-        97 => {
+        101 => {
             let operations = doorbuster_engine::operate::Operations::new(world.backends.clone());
             let paused = operations.pause(SALE).await.is_ok();
             let opened = operations.open(SALE).await.is_ok();
             format!("paused {paused}, opened {opened}")
         }
-        98 if outside.planted == Some(Planted::GiveUpByAge) => {
+        102..=103 if outside.planted == Some(Planted::GiveUpByAge) => {
             world.give_up_by_age().await;
             "gave up".to_owned()
         }

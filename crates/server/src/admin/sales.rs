@@ -196,7 +196,7 @@ fn read_back(items: &[ItemReport]) -> Vec<PreheatItem> {
 
 pub(super) async fn rebuild(
     State(state): State<AdminState>,
-    Path(sale): Path<String>,
+    Segment(sale): Segment,
     id: RequestId,
     rebuild: JsonBody<Rebuild>,
 ) -> Result<Response, ApiError> {
