@@ -134,7 +134,7 @@ async fn storm_and_balance(
     let unpaid = args.units / UNPAID_ONE_IN as u64;
     let latecomers = (2 * unpaid).min(args.users / 4);
     let say = |text: String| {
-        if args.output == Output::Text {
+        if args.output == Output::Table {
             output::say(&text)
         }
     };

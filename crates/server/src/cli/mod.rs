@@ -3,6 +3,7 @@
 mod audit;
 mod client;
 mod config;
+mod csv;
 mod demo;
 mod order;
 mod output;
