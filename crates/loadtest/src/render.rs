@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::latency::Percentile;
 use crate::report::{Audit, Report};
 
 /// What the words of final answers mean to the people who clicked.
@@ -27,6 +28,18 @@ impl Report {
         let _ = self.write_times(&mut text);
         let _ = self.write_conditions(&mut text);
         text
+    }
+
+    /// The answers as a table for spreadsheets: the names of the columns, and one row per status.
+    /// Latencies are in milliseconds from the intended moment of the click.
+    pub fn answers_table(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
+        let head = ["status", "answers"].into_iter().chain(Percentile::ALL.map(Percentile::name));
+        let rows = self.latency_ms.iter().map(|(status, latency)| {
+            let answers = self.answers.get(status).copied().unwrap_or(0);
+            let latencies = Percentile::ALL.map(|percentile| latency.at(percentile).to_string());
+            [status.to_string(), answers.to_string()].into_iter().chain(latencies).collect()
+        });
+        (head.collect(), rows.collect())
     }
 
     fn write_verdict(&self, out: &mut String) -> std::fmt::Result {

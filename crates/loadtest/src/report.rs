@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use doorbuster_wire::AuditReport;
-use hdrhistogram::Histogram;
+use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
 use crate::balance::Balance;
+use crate::course::Course;
+use crate::latency::Latency;
 use crate::witness::Storm;
 
 /// What a rehearsal found. Its JSON is a stable interface: members are added, never renamed.
@@ -57,17 +59,9 @@ pub struct Report {
     pub seed: u64,
     /// What the figures depend on.
     pub conditions: Conditions,
-}
-
-/// Latencies of one status code in milliseconds, from the intended moment of the click.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Latency {
-    /// Half of the answers came within this.
-    pub p50: f64,
-    /// 99 % of the answers came within this.
-    pub p99: f64,
-    /// The slowest answer.
-    pub max: f64,
+    /// How every wave went over time; for the plots, so not in the JSON.
+    #[serde(skip)]
+    pub courses: Vec<Course>,
 }
 
 /// What the server's own audit said.
@@ -103,6 +97,20 @@ pub struct Conditions {
     pub send_lag_ms_p99: f64,
     /// Why the clicks came later than intended; `null` when they did not.
     pub bottleneck: Option<String>,
+    /// This program's version.
+    pub version: String,
+    /// The wall clock at the first possible click: RFC 3339 in UTC.
+    pub started_at: String,
+    /// The processor of the generator's machine.
+    pub cpu: String,
+    /// The cores that the generator could use.
+    pub cores: usize,
+    /// The kernel of the generator's machine.
+    pub kernel: String,
+    /// Whether the server was on the same machine, so that it shared these cores.
+    pub over_loopback: bool,
+    /// The command that repeats it; `null` when the caller named none.
+    pub command: Option<String>,
 }
 
 impl Report {
@@ -136,6 +144,7 @@ impl Report {
             audit,
             findings: balance.findings.clone(),
             seed: storm.seed,
+            courses: storm.courses.clone(),
             conditions: Conditions {
                 connections: pace.connections,
                 threads: pace.threads,
@@ -146,6 +155,13 @@ impl Report {
                 generator_busy: pace.generator_busy,
                 send_lag_ms_p99: ms(pace.send_lag_us_p99),
                 bottleneck: pace.bottleneck(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                started_at: rfc3339(storm.started_epoch_secs),
+                cpu: storm.machine.cpu.clone(),
+                cores: storm.machine.cores,
+                kernel: storm.machine.kernel.clone(),
+                over_loopback: storm.over_loopback,
+                command: None,
             },
         }
     }
@@ -161,16 +177,9 @@ impl Report {
     }
 }
 
-impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Self {
-        // The value of a quantile is the upper edge of its bucket, which may lie above the maximum.
-        let ms = |us: u64| us.min(histogram.max()) as f64 / 1_000.0;
-        Self {
-            p50: ms(histogram.value_at_quantile(0.5)),
-            p99: ms(histogram.value_at_quantile(0.99)),
-            max: ms(histogram.max()),
-        }
-    }
+fn rfc3339(epoch_secs: u64) -> String {
+    let at = i64::try_from(epoch_secs).ok().and_then(|secs| Timestamp::from_second(secs).ok());
+    at.unwrap_or(Timestamp::MAX).to_string()
 }
 
 impl From<&AuditReport> for Audit {
