@@ -33,6 +33,7 @@
 //! takes the refusal as final. Plain `http://` only.
 
 mod admin;
+mod asserts;
 mod balance;
 mod buyer;
 mod campaign;
@@ -52,6 +53,7 @@ mod token;
 mod witness;
 
 pub use admin::{AdminClient, AdminError};
+pub use asserts::{Assert, AssertError, Asserted};
 pub use balance::{Balance, Settled, balance, settle};
 pub use course::Course;
 pub use latency::Latency;

@@ -43,7 +43,7 @@ impl Report {
     }
 
     fn write_verdict(&self, out: &mut String) -> std::fmt::Result {
-        let verdict = if self.verdict() { "PASS" } else { "FAIL" };
+        let verdict = if self.verdict() && self.asserts_hold() { "PASS" } else { "FAIL" };
         writeln!(
             out,
             "{verdict}  {} of {} units sold · oversold {} · lost {} · sold twice {} · mixed up {} · audit {}",
@@ -59,6 +59,10 @@ impl Report {
                 Audit::NotRun(_) => "not run".to_owned(),
             }
         )?;
+        for asserted in &self.asserts {
+            let holds = if asserted.holds { "holds" } else { "DOES NOT HOLD" };
+            writeln!(out, "      assert {} {holds}: {asserted}", asserted.expr)?;
+        }
         for finding in &self.findings {
             writeln!(out, "      {finding}")?;
         }

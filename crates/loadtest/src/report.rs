@@ -6,6 +6,7 @@ use doorbuster_wire::AuditReport;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
+use crate::asserts::{Assert, Asserted};
 use crate::balance::Balance;
 use crate::course::Course;
 use crate::latency::Latency;
@@ -55,6 +56,8 @@ pub struct Report {
     pub audit: Audit,
     /// The first faults of the balance in words, with ids; at most 50.
     pub findings: Vec<String>,
+    /// What was asserted, and whether it holds.
+    pub asserts: Vec<Asserted>,
     /// Gives the same schedule of clicks again.
     pub seed: u64,
     /// What the figures depend on.
@@ -143,6 +146,7 @@ impl Report {
                 .collect(),
             audit,
             findings: balance.findings.clone(),
+            asserts: Vec::new(),
             seed: storm.seed,
             courses: storm.courses.clone(),
             conditions: Conditions {
@@ -164,6 +168,16 @@ impl Report {
                 command: None,
             },
         }
+    }
+
+    /// Judges every assert and keeps what became of it.
+    pub fn judge(&mut self, asserts: &[Assert]) {
+        self.asserts = asserts.iter().map(|assert| assert.judge(self)).collect();
+    }
+
+    /// Whether every assert holds; they do not touch the [`verdict`](Self::verdict).
+    pub fn asserts_hold(&self) -> bool {
+        self.asserts.iter().all(|asserted| asserted.holds)
     }
 
     /// Whether the sale kept its promises: the books are even and the server's audit is clean.
@@ -206,5 +220,78 @@ impl Serialize for Audit {
             Audit::Findings(findings) => findings.serialize(serializer),
             Audit::NotRun(reason) => [format!("not run: {reason}")].serialize(serializer),
         }
+    }
+}
+
+/// A report of a sale that went well, for the tests of everything that reads reports.
+#[cfg(test)]
+pub(crate) fn sample() -> Report {
+    use std::time::Duration;
+
+    use crate::course::Course;
+    use crate::timeline::Timeline;
+
+    let latency = |p50: f64, p99: f64, max: f64| Latency {
+        p50,
+        p90: p99 / 2.0,
+        p95: p99 / 1.5,
+        p99,
+        p99_9: p99 + 1.0,
+        p99_99: p99 + 1.25,
+        max,
+    };
+    let mut timeline = Timeline::default();
+    (0..500_u64).for_each(|n| timeline.count(if n % 10 == 0 { 202 } else { 410 }, n * 5_000));
+    let units_left = (0..timeline.len() as u64).map(|bucket| 50_u64.saturating_sub(bucket)).collect();
+    let course = Course {
+        begins_after: Duration::ZERO,
+        wall: Duration::from_millis(2_500),
+        users: 500,
+        timeline,
+        units_at_start: Some(50),
+        units_left,
+    };
+    Report {
+        users: 500,
+        units: 50,
+        sold: 50,
+        oversold: 0,
+        lost: 0,
+        duplicates: 0,
+        mismatches: 0,
+        accepted: 50,
+        held: 0,
+        held_without_row: 0,
+        rejected: [("SOLD_OUT".to_owned(), 450)].into(),
+        answers: [(202, 50), (410, 450)].into(),
+        broken: 0,
+        timed_out: 0,
+        retries: 0,
+        seconds: 2.5,
+        sell_out_seconds: Some(0.4),
+        latency_ms: [(202, latency(3.0, 40.0, 41.5)), (410, latency(1.5, 8.0, 12.0))].into(),
+        audit: Audit::Ok,
+        findings: Vec::new(),
+        asserts: Vec::new(),
+        seed: 1,
+        courses: vec![course],
+        conditions: Conditions {
+            connections: 16,
+            threads: 2,
+            window_seconds: 2.0,
+            intended_clicks_per_second: 250.0,
+            achieved_clicks_per_second: 250.0,
+            generator_cpu_us_per_attempt: 40.0,
+            generator_busy: 0.2,
+            send_lag_ms_p99: 1.2,
+            bottleneck: None,
+            version: "0.1.0".to_owned(),
+            started_at: rfc3339(1_780_000_000),
+            cpu: "Fast 3000".to_owned(),
+            cores: 2,
+            kernel: "linux 6.1".to_owned(),
+            over_loopback: true,
+            command: Some("doorbuster demo --exit".to_owned()),
+        },
     }
 }
