@@ -66,6 +66,11 @@ impl Percentile {
             Self::Max => None,
         }
     }
+
+    /// Whether so many answers tell this figure from the slowest one.
+    pub(crate) fn is_told_by(self, answers: u64) -> bool {
+        self.one_in().is_none_or(|one_in| answers >= u64::from(one_in))
+    }
 }
 
 impl Latency {
@@ -123,5 +128,6 @@ mod tests {
             let error = (latency.at(percentile) - ms).abs() / ms;
             assert!(error < 0.002, "{}: {}", percentile.name(), latency.at(percentile));
         }
+        assert!(Percentile::P99_9.is_told_by(1_000) && !Percentile::P99_9.is_told_by(999));
     }
 }

@@ -39,6 +39,7 @@ mod buyer;
 mod campaign;
 mod course;
 mod cpu;
+mod html;
 mod latency;
 mod link;
 mod machine;

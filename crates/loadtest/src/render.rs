@@ -6,7 +6,7 @@ use crate::latency::Percentile;
 use crate::report::{Audit, Report};
 
 /// What the words of final answers mean to the people who clicked.
-const MEANINGS: [(&str, &str); 8] = [
+pub(crate) const MEANINGS: [(&str, &str); 8] = [
     ("SOLD_OUT", "were told it is sold out"),
     ("ENDED", "were told the sale is over"),
     ("NOT_STARTED", "were told it has not begun"),
@@ -155,7 +155,7 @@ impl Report {
 }
 
 /// 1234567 as `1,234,567`.
-fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {

@@ -8,6 +8,7 @@ mod demo;
 mod order;
 mod output;
 mod rehearse;
+mod report_file;
 mod sale;
 mod serve;
 mod token;
@@ -22,7 +23,7 @@ pub(crate) use output::Output;
 /// Sell out in a second, never oversell.
 ///
 /// Exit codes: 0 all is well · 1 it failed, the message says why and what to do · 2 wrong usage ·
-/// 3 a balance or an audit found something wrong.
+/// 3 a balance or an audit found something wrong · 99 an `--assert` does not hold.
 #[derive(Parser)]
 #[command(name = "doorbuster", version, propagate_version = true, max_term_width = 100)]
 #[command(
@@ -83,11 +84,21 @@ impl ConfigSource {
 pub(crate) enum Verdict {
     Fine,
     SomethingWrong,
+    /// Nothing is wrong, but something that was asserted does not hold.
+    ExpectationMissed,
 }
 
 impl Verdict {
     pub(crate) fn of(fine: bool) -> Self {
         if fine { Self::Fine } else { Self::SomethingWrong }
+    }
+
+    /// A broken promise outranks an assert that does not hold.
+    pub(crate) fn of_report(report: &doorbuster_loadtest::Report) -> Self {
+        match Self::of(report.verdict()) {
+            Self::Fine if !report.asserts_hold() => Self::ExpectationMissed,
+            verdict => verdict,
+        }
     }
 }
 
@@ -97,6 +108,7 @@ pub fn main() -> ExitCode {
     match run(cli.command) {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,
         Ok(Verdict::SomethingWrong) => ExitCode::from(3),
+        Ok(Verdict::ExpectationMissed) => ExitCode::from(99),
         Err(error) => {
             output::complain(&error);
             ExitCode::FAILURE
@@ -118,4 +130,41 @@ fn run(command: Command) -> anyhow::Result<Verdict> {
             Command::Config(args) => config::run(&args),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::Cli;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_are_read_or_refused_before_anything_runs() {
+        for (line, refusal) in [
+            (
+                "rehearse --url http://h:1 --sale 1 --signing-key-file s --assert 202.p99<100ms --assert sold==1",
+                None,
+            ),
+            ("rehearse --sale 1 --signing-key-file s", Some("--url <URL>")),
+            ("rehearse", Some("--sale <SALE>")),
+            ("demo --assert oversolt==0", Some("nothing is called \"oversolt\"; names:")),
+            ("demo --assert 202.p99<100", Some("a duration with its unit")),
+            ("sale list --output text", None),
+            ("sale list --output table", None),
+            ("sale list --output yaml", Some("invalid value")),
+        ] {
+            let words = std::iter::once("doorbuster").chain(line.split(' '));
+            let found = Cli::try_parse_from(words).err().map(|error| error.to_string());
+            match (refusal, found) {
+                (None, None) => {}
+                (Some(refusal), Some(found)) if found.contains(refusal) => {}
+                (_, found) => panic!("{line}: {found:?}"),
+            }
+        }
+    }
 }

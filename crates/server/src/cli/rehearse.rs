@@ -14,8 +14,9 @@ use doorbuster_loadtest::{
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::client::AdminArgs;
+use super::report_file::ReportArgs;
 use super::token::{duration, secret};
-use super::{Output, Verdict};
+use super::{Output, Verdict, csv};
 
 /// Longest wait for the ledger to catch up with what the clients saw.
 const SETTLE: Duration = Duration::from_secs(120);
@@ -25,7 +26,7 @@ const REST: Duration = Duration::from_secs(10);
 /// Storm a sale with simulated users over real HTTP, then balance the books.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  doorbuster rehearse --url http://127.0.0.1:8080 --sale 1 --users 500000 --signing-key-file secret\n\nExit code 3 when something was oversold, lost or sold twice, or the audit found something."
+    after_help = "Examples:\n  doorbuster rehearse --url http://127.0.0.1:8080 --sale 1 --users 500000 --signing-key-file secret\n  doorbuster rehearse … --report storm.html --assert '202.p99<100ms' --assert 'answers.503==0'\n\nExit code 3 when something was oversold, lost or sold twice, or the audit found something;\n99 when only an assert does not hold."
 )]
 pub(crate) struct RehearseArgs {
     /// Public address of the server; several are used in turn
@@ -66,12 +67,15 @@ pub(crate) struct RehearseArgs {
     user_prefix: String,
     #[command(flatten)]
     admin: AdminArgs,
+    #[command(flatten)]
+    report: ReportArgs,
     /// How to print
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
 
 pub(crate) async fn run(args: RehearseArgs) -> anyhow::Result<Verdict> {
+    args.report.check()?;
     let admin = args.admin.client()?;
     let signer = TokenSigner::new(&secret(&args.signing_key_file)?, &args.issuer, &args.audience)?;
     let mut plan = Plan::new(args.urls, &args.sale, args.users, signer);
@@ -82,9 +86,19 @@ pub(crate) async fn run(args: RehearseArgs) -> anyhow::Result<Verdict> {
     plan.connections = args.connections;
     plan.user_prefix = args.user_prefix;
     let seen = storm_with_progress(plan, "clicking").await?;
-    let report = balance_books(&admin, &args.sale, &seen).await?;
-    args.output.print(&report, Report::render)?;
-    Ok(Verdict::of(report.verdict()))
+    let mut report = balance_books(&admin, &args.sale, &seen).await?;
+    args.report.judge(&mut report);
+    print(args.output, &report)?;
+    args.report.write(&report)?;
+    Ok(Verdict::of_report(&report))
+}
+
+/// Prints a report; as CSV, its table of answers.
+pub(super) fn print(output: Output, report: &Report) -> anyhow::Result<()> {
+    output.print_or(report, Report::render, |report| {
+        let (head, rows) = report.answers_table();
+        csv::table(&head, &rows)
+    })
 }
 
 /// Runs a storm with a progress bar on a terminal.
