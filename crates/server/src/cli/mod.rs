@@ -2,6 +2,7 @@
 
 mod audit;
 mod client;
+mod compare;
 mod config;
 mod csv;
 mod demo;
@@ -23,7 +24,8 @@ pub(crate) use output::Output;
 /// Sell out in a second, never oversell.
 ///
 /// Exit codes: 0 all is well · 1 it failed, the message says why and what to do · 2 wrong usage ·
-/// 3 a balance or an audit found something wrong · 99 an `--assert` does not hold.
+/// 3 a balance or an audit found something wrong · 99 an `--assert` does not hold, or a compared
+/// figure got worse.
 #[derive(Parser)]
 #[command(name = "doorbuster", version, propagate_version = true, max_term_width = 100)]
 #[command(
@@ -84,7 +86,7 @@ impl ConfigSource {
 pub(crate) enum Verdict {
     Fine,
     SomethingWrong,
-    /// Nothing is wrong, but something that was asserted does not hold.
+    /// Nothing is wrong, but something that was asserted or compared is not as it should be.
     ExpectationMissed,
 }
 
@@ -152,6 +154,11 @@ mod tests {
             ),
             ("rehearse --sale 1 --signing-key-file s", Some("--url <URL>")),
             ("rehearse", Some("--sale <SALE>")),
+            ("rehearse compare a.json b.json", None),
+            ("rehearse compare a.json b.json --noise 5% --output csv", None),
+            ("rehearse compare a.json b.json --noise 5", Some("wanted a percentage")),
+            ("rehearse compare a.json", Some("<B>")),
+            ("rehearse --url http://h:1 compare a.json b.json", Some("cannot be used with")),
             ("demo --assert oversolt==0", Some("nothing is called \"oversolt\"; names:")),
             ("demo --assert 202.p99<100", Some("a duration with its unit")),
             ("sale list --output text", None),
