@@ -33,26 +33,39 @@
 //! takes the refusal as final. Plain `http://` only.
 
 mod admin;
+mod asserts;
 mod balance;
 mod buyer;
 mod campaign;
+mod compare;
+mod course;
 mod cpu;
+mod html;
+mod latency;
 mod link;
+mod machine;
 mod plan;
 mod render;
 mod report;
 mod schedule;
 mod storm;
 mod tally;
+mod timeline;
 mod token;
 mod witness;
 
 pub use admin::{AdminClient, AdminError};
+pub use asserts::{Assert, AssertError, Asserted};
 pub use balance::{Balance, Settled, balance, settle};
+pub use compare::{Change, Comparison, Noise, Row, Unreadable};
+pub use course::Course;
+pub use latency::Latency;
 pub use link::UrlError;
+pub use machine::Machine;
 pub use plan::{MAX_CONNECTIONS, MAX_SPAN, MAX_THREADS, MAX_USERS, Plan, StormError};
-pub use report::{Audit, Conditions, Latency, Report};
+pub use report::{Audit, Conditions, Report};
 pub use storm::{Progress, storm};
 pub use tally::SeenOrder;
+pub use timeline::Timeline;
 pub use token::{DEFAULT_ISSUER_AND_AUDIENCE, EmptySecret, TokenSigner};
 pub use witness::{Pace, Storm};

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use crate::latency::Percentile;
 use crate::report::{Audit, Report};
 
 /// What the words of final answers mean to the people who clicked.
-const MEANINGS: [(&str, &str); 8] = [
+pub(crate) const MEANINGS: [(&str, &str); 8] = [
     ("SOLD_OUT", "were told it is sold out"),
     ("ENDED", "were told the sale is over"),
     ("NOT_STARTED", "were told it has not begun"),
@@ -29,8 +30,20 @@ impl Report {
         text
     }
 
+    /// The answers as a table for spreadsheets: the names of the columns, and one row per status.
+    /// Latencies are in milliseconds from the intended moment of the click.
+    pub fn answers_table(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
+        let head = ["status", "answers"].into_iter().chain(Percentile::ALL.map(Percentile::name));
+        let rows = self.latency_ms.iter().map(|(status, latency)| {
+            let answers = self.answers.get(status).copied().unwrap_or(0);
+            let latencies = Percentile::ALL.map(|percentile| latency.at(percentile).to_string());
+            [status.to_string(), answers.to_string()].into_iter().chain(latencies).collect()
+        });
+        (head.collect(), rows.collect())
+    }
+
     fn write_verdict(&self, out: &mut String) -> std::fmt::Result {
-        let verdict = if self.verdict() { "PASS" } else { "FAIL" };
+        let verdict = if self.verdict() && self.asserts_hold() { "PASS" } else { "FAIL" };
         writeln!(
             out,
             "{verdict}  {} of {} units sold · oversold {} · lost {} · sold twice {} · mixed up {} · audit {}",
@@ -46,6 +59,10 @@ impl Report {
                 Audit::NotRun(_) => "not run".to_owned(),
             }
         )?;
+        for asserted in &self.asserts {
+            let holds = if asserted.holds { "holds" } else { "DOES NOT HOLD" };
+            writeln!(out, "      assert {} {holds}: {asserted}", asserted.expr)?;
+        }
         for finding in &self.findings {
             writeln!(out, "      {finding}")?;
         }
@@ -138,7 +155,7 @@ impl Report {
 }
 
 /// 1234567 as `1,234,567`.
-fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use doorbuster_wire::AuditReport;
-use hdrhistogram::Histogram;
+use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
+use crate::asserts::{Assert, Asserted};
 use crate::balance::Balance;
+use crate::course::Course;
+use crate::latency::Latency;
 use crate::witness::Storm;
 
 /// What a rehearsal found. Its JSON is a stable interface: members are added, never renamed.
@@ -53,21 +56,15 @@ pub struct Report {
     pub audit: Audit,
     /// The first faults of the balance in words, with ids; at most 50.
     pub findings: Vec<String>,
+    /// What was asserted, and whether it holds.
+    pub asserts: Vec<Asserted>,
     /// Gives the same schedule of clicks again.
     pub seed: u64,
     /// What the figures depend on.
     pub conditions: Conditions,
-}
-
-/// Latencies of one status code in milliseconds, from the intended moment of the click.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Latency {
-    /// Half of the answers came within this.
-    pub p50: f64,
-    /// 99 % of the answers came within this.
-    pub p99: f64,
-    /// The slowest answer.
-    pub max: f64,
+    /// How every wave went over time; for the plots, so not in the JSON.
+    #[serde(skip)]
+    pub courses: Vec<Course>,
 }
 
 /// What the server's own audit said.
@@ -103,6 +100,20 @@ pub struct Conditions {
     pub send_lag_ms_p99: f64,
     /// Why the clicks came later than intended; `null` when they did not.
     pub bottleneck: Option<String>,
+    /// This program's version.
+    pub version: String,
+    /// The wall clock at the first possible click: RFC 3339 in UTC.
+    pub started_at: String,
+    /// The processor of the generator's machine.
+    pub cpu: String,
+    /// The cores that the generator could use.
+    pub cores: usize,
+    /// The kernel of the generator's machine.
+    pub kernel: String,
+    /// Whether the server was on the same machine, so that it shared these cores.
+    pub over_loopback: bool,
+    /// The command that repeats it; `null` when the caller named none.
+    pub command: Option<String>,
 }
 
 impl Report {
@@ -135,7 +146,9 @@ impl Report {
                 .collect(),
             audit,
             findings: balance.findings.clone(),
+            asserts: Vec::new(),
             seed: storm.seed,
+            courses: storm.courses.clone(),
             conditions: Conditions {
                 connections: pace.connections,
                 threads: pace.threads,
@@ -146,8 +159,25 @@ impl Report {
                 generator_busy: pace.generator_busy,
                 send_lag_ms_p99: ms(pace.send_lag_us_p99),
                 bottleneck: pace.bottleneck(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                started_at: rfc3339(storm.started_epoch_secs),
+                cpu: storm.machine.cpu.clone(),
+                cores: storm.machine.cores,
+                kernel: storm.machine.kernel.clone(),
+                over_loopback: storm.over_loopback,
+                command: None,
             },
         }
+    }
+
+    /// Judges every assert and keeps what became of it.
+    pub fn judge(&mut self, asserts: &[Assert]) {
+        self.asserts = asserts.iter().map(|assert| assert.judge(self)).collect();
+    }
+
+    /// Whether every assert holds; they do not touch the [`verdict`](Self::verdict).
+    pub fn asserts_hold(&self) -> bool {
+        self.asserts.iter().all(|asserted| asserted.holds)
     }
 
     /// Whether the sale kept its promises: the books are even and the server's audit is clean.
@@ -161,16 +191,9 @@ impl Report {
     }
 }
 
-impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Self {
-        // The value of a quantile is the upper edge of its bucket, which may lie above the maximum.
-        let ms = |us: u64| us.min(histogram.max()) as f64 / 1_000.0;
-        Self {
-            p50: ms(histogram.value_at_quantile(0.5)),
-            p99: ms(histogram.value_at_quantile(0.99)),
-            max: ms(histogram.max()),
-        }
-    }
+fn rfc3339(epoch_secs: u64) -> String {
+    let at = i64::try_from(epoch_secs).ok().and_then(|secs| Timestamp::from_second(secs).ok());
+    at.unwrap_or(Timestamp::MAX).to_string()
 }
 
 impl From<&AuditReport> for Audit {
@@ -197,5 +220,78 @@ impl Serialize for Audit {
             Audit::Findings(findings) => findings.serialize(serializer),
             Audit::NotRun(reason) => [format!("not run: {reason}")].serialize(serializer),
         }
+    }
+}
+
+/// A report of a sale that went well, for the tests of everything that reads reports.
+#[cfg(test)]
+pub(crate) fn sample() -> Report {
+    use std::time::Duration;
+
+    use crate::course::Course;
+    use crate::timeline::Timeline;
+
+    let latency = |p50: f64, p99: f64, max: f64| Latency {
+        p50,
+        p90: p99 / 2.0,
+        p95: p99 / 1.5,
+        p99,
+        p99_9: p99 + 1.0,
+        p99_99: p99 + 1.25,
+        max,
+    };
+    let mut timeline = Timeline::default();
+    (0..500_u64).for_each(|n| timeline.count(if n % 10 == 0 { 202 } else { 410 }, n * 5_000));
+    let units_left = (0..timeline.len() as u64).map(|bucket| 50_u64.saturating_sub(bucket)).collect();
+    let course = Course {
+        begins_after: Duration::ZERO,
+        wall: Duration::from_millis(2_500),
+        users: 500,
+        timeline,
+        units_at_start: Some(50),
+        units_left,
+    };
+    Report {
+        users: 500,
+        units: 50,
+        sold: 50,
+        oversold: 0,
+        lost: 0,
+        duplicates: 0,
+        mismatches: 0,
+        accepted: 50,
+        held: 0,
+        held_without_row: 0,
+        rejected: [("SOLD_OUT".to_owned(), 450)].into(),
+        answers: [(202, 50), (410, 450)].into(),
+        broken: 0,
+        timed_out: 0,
+        retries: 0,
+        seconds: 2.5,
+        sell_out_seconds: Some(0.4),
+        latency_ms: [(202, latency(3.0, 40.0, 41.5)), (410, latency(1.5, 8.0, 12.0))].into(),
+        audit: Audit::Ok,
+        findings: Vec::new(),
+        asserts: Vec::new(),
+        seed: 1,
+        courses: vec![course],
+        conditions: Conditions {
+            connections: 16,
+            threads: 2,
+            window_seconds: 2.0,
+            intended_clicks_per_second: 250.0,
+            achieved_clicks_per_second: 250.0,
+            generator_cpu_us_per_attempt: 40.0,
+            generator_busy: 0.2,
+            send_lag_ms_p99: 1.2,
+            bottleneck: None,
+            version: "0.1.0".to_owned(),
+            started_at: rfc3339(1_780_000_000),
+            cpu: "Fast 3000".to_owned(),
+            cores: 2,
+            kernel: "linux 6.1".to_owned(),
+            over_loopback: true,
+            command: Some("doorbuster demo --exit".to_owned()),
+        },
     }
 }

@@ -89,7 +89,7 @@ pub async fn storm(plan: Plan, progress: impl Fn(Progress) + Send + Sync) -> Res
         });
     }
     progress(guard.progress(begin));
-    Ok(Storm::of_tallies(&campaign.plan, &sale, begin, done))
+    Ok(Storm::of_tallies(&campaign, &sale, begin, done))
 }
 
 /// Stops the threads of a storm that nobody waits for any more.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use hdrhistogram::Histogram;
 
 use crate::schedule::Click;
+use crate::timeline::Timeline;
 
 /// Longest latency that is told apart: one hour, which is the longest span of a plan.
 const MAX_LATENCY_US: u64 = 3_700_000_000;
@@ -79,6 +80,7 @@ pub(crate) struct Tally {
     pub(crate) held: Vec<SeenOrder>,
     /// Few different codes come, the frequent ones early: a list is quicker than a map.
     pub(crate) answers: Vec<(u16, Histogram<u64>)>,
+    pub(crate) timeline: Timeline,
     pub(crate) broken: u64,
     pub(crate) timed_out: u64,
     pub(crate) retries: u64,
@@ -106,6 +108,7 @@ impl Tally {
             accepted: Vec::new(),
             held: Vec::new(),
             answers: Vec::new(),
+            timeline: Timeline::default(),
             broken: 0,
             timed_out: 0,
             retries: 0,
@@ -144,6 +147,7 @@ impl Tally {
             self.answers.len() - 1
         });
         self.answers[place].1.saturating_record(latency_us);
+        self.timeline.count(status, now_us);
     }
 
     /// The word of a 410, without parsing it when it is the same body as the last one.

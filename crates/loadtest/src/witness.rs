@@ -1,14 +1,18 @@
 //! What the clients of a storm saw, put together from its threads and from several waves.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use doorbuster_wire::SaleView;
 use hdrhistogram::Histogram;
 use tokio::time::Instant;
 
+use crate::campaign::Campaign;
+use crate::course::{Course, Taken};
+use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::tally::{ACCEPTED, HELD, NONE, SeenOrder, Tally, Words, new_histogram};
+use crate::timeline::Timeline;
 
 /// Clicks sent later than this (99th percentile) are called late: ten times what the timers' grain
 /// explains.
@@ -48,6 +52,14 @@ pub struct Storm {
     pub pace: Pace,
     /// The plan's seed, of the first wave.
     pub seed: u64,
+    /// How every wave went over time, in the order of the waves.
+    pub courses: Vec<Course>,
+    /// The wall clock at the first possible click, in seconds since 1970.
+    pub started_epoch_secs: u64,
+    /// Whether every gateway was on the generator's own machine, so that both shared its cores.
+    pub over_loopback: bool,
+    /// Where the generator ran.
+    pub machine: Machine,
     started: Instant,
     sold_out_at: Option<Instant>,
     finals: Vec<Wave>,
@@ -109,7 +121,13 @@ struct Wave {
 }
 
 impl Storm {
-    pub(crate) fn of_tallies(plan: &Plan, sale: &SaleView, started: Instant, tallies: Vec<Tally>) -> Self {
+    pub(crate) fn of_tallies(
+        campaign: &Campaign,
+        sale: &SaleView,
+        started: Instant,
+        tallies: Vec<Tally>,
+    ) -> Self {
+        let plan = &campaign.plan;
         let mut storm = Self {
             accepted: Vec::new(),
             held: Vec::new(),
@@ -122,12 +140,18 @@ impl Storm {
             wall: Duration::ZERO,
             pace: Pace::of_tallies(plan, &tallies),
             seed: plan.seed,
+            courses: Vec::new(),
+            started_epoch_secs: campaign.epoch_secs,
+            over_loopback: campaign.targets.iter().all(|target| target.address.ip().is_loopback()),
+            machine: Machine::here(),
             started,
             sold_out_at: None,
             finals: Vec::new(),
         };
         let mut wave = Wave { first_user: plan.first_user, words: Vec::new(), finals: Vec::new() };
+        let mut timeline = Timeline::default();
         for tally in tallies {
+            timeline.add(&tally.timeline);
             storm.broken += tally.broken;
             storm.timed_out += tally.timed_out;
             storm.retries += tally.retries;
@@ -151,7 +175,10 @@ impl Storm {
         storm.finals.push(wave);
         storm.accepted.sort_by_key(|seen| seen.at_us);
         storm.tidy_held();
-        storm.sold_out_at = storm.find_sell_out(sale);
+        let taken = Taken::of_orders(sale, storm.accepted.iter().chain(&storm.held));
+        let sold_out_us = taken.as_ref().and_then(Taken::sold_out_at_us);
+        storm.sold_out_at = sold_out_us.map(|us| started + Duration::from_micros(us));
+        storm.courses.push(Course::new(plan.users, storm.wall, timeline, taken.as_ref()));
         storm
     }
 
@@ -179,6 +206,11 @@ impl Storm {
         self.wall = self.wall.max(offset + later.wall);
         self.sold_out_at = self.sold_out_at.or(later.sold_out_at);
         self.finals.extend(later.finals);
+        self.over_loopback &= later.over_loopback;
+        self.courses.extend(later.courses.into_iter().map(|mut course| {
+            course.begins_after += offset;
+            course
+        }));
     }
 
     /// From the first possible click to the arrival of the answer that named the last free unit's
@@ -226,33 +258,6 @@ impl Storm {
         }
         let mut named: HashSet<_> = self.accepted.iter().map(key).collect();
         self.held.retain(|seen| named.insert(key(seen)));
-    }
-
-    fn find_sell_out(&self, sale: &SaleView) -> Option<Instant> {
-        let mut left: HashMap<&str, u64> = HashMap::new();
-        for item in &sale.items {
-            let taken = item.held.unwrap_or(0) + item.sold.unwrap_or(0);
-            let free = item.free.or_else(|| Some(item.quantity?.saturating_sub(taken)))?;
-            left.insert(&item.item_id, free);
-        }
-        let mut units: u64 = left.values().sum();
-        let mut seen: Vec<_> = self.accepted.iter().chain(&self.held).collect();
-        seen.sort_by_key(|seen| seen.at_us);
-        let mut counted = HashSet::new();
-        for order in seen {
-            if !counted.insert(order.order_id.as_str()) {
-                continue;
-            }
-            let Some(free) = left.get_mut(&*order.item_id).filter(|free| **free > 0) else {
-                continue;
-            };
-            *free -= 1;
-            units -= 1;
-            if units == 0 {
-                return Some(self.started + Duration::from_micros(order.at_us));
-            }
-        }
-        None
     }
 }
 

@@ -35,6 +35,25 @@ async fn correct_shop_passes_and_every_user_has_one_answer() {
 }
 
 #[tokio::test]
+async fn course_has_every_answer_and_the_stock_drains_to_nothing() {
+    let shop = Shop::start(Fault::None).await;
+    let (storm, report) = shop.rehearse().await;
+
+    let [course] = storm.courses.as_slice() else {
+        panic!("one storm has one course");
+    };
+    for (status, answers) in &report.answers {
+        let counted: u64 = course.timeline.counts(*status).iter().map(|count| u64::from(*count)).sum();
+        assert_eq!(counted, *answers, "{status}");
+    }
+    assert_eq!(course.units_at_start, Some(50));
+    assert_eq!(course.units_left.len(), course.timeline.len());
+    assert!(course.units_left.is_sorted_by(|earlier, later| earlier >= later));
+    assert_eq!(course.units_left.last(), Some(&0));
+    assert!(storm.over_loopback && report.html().contains("shared its cores"));
+}
+
+#[tokio::test]
 async fn every_connection_has_its_own_address() {
     let shop = Shop::start(Fault::None).await;
     let plan = Plan { connections: 8, ..shop.plan() };
@@ -168,6 +187,8 @@ async fn waves_are_merged() {
     assert_eq!((first.accepted.len(), second.accepted.len()), (20, 30));
     assert_eq!(first.sell_out_seconds(), None);
     first.merge(second);
+    assert_eq!(first.courses.len(), 2);
+    assert!(first.courses[1].begins_after >= first.courses[0].wall);
     assert_eq!((first.users, first.accepted.len()), (120, 50));
     assert_eq!(first.rejected["SOLD_OUT"], 70);
     assert!((0..120).all(|user| first.final_answer(user).is_some()));

@@ -12,7 +12,8 @@ use doorbuster_wire::{ItemDraft, MarkPaid, OrderRow, SaleDetail, SaleDraft};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::output::{self, Output};
-use super::rehearse::{balance_books, storm_with_progress};
+use super::rehearse::{self, balance_books, storm_with_progress};
+use super::report_file::ReportArgs;
 use super::serve::stop_on_signal;
 use super::{ConfigSource, Verdict};
 use crate::admin;
@@ -29,7 +30,7 @@ const PAYING_AT_ONCE: usize = 32;
 /// A whole flash sale on this machine: server, sale, storm, payments, balance, audit.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  doorbuster demo\n  doorbuster demo --exit --output json --users 20000 --units 500\n\nExit code 3 when something was oversold, lost or sold twice, or the audit found something."
+    after_help = "Examples:\n  doorbuster demo\n  doorbuster demo --exit --output json --users 20000 --units 500\n  doorbuster demo --exit --report demo.html --assert '202.p99<1s'\n\nExit code 3 when something was oversold, lost or sold twice, or the audit found something;\n99 when only an assert does not hold."
 )]
 pub(crate) struct DemoArgs {
     /// Distinct users who click
@@ -44,12 +45,15 @@ pub(crate) struct DemoArgs {
     /// End after the report instead of staying up
     #[arg(long)]
     exit: bool,
+    #[command(flatten)]
+    report: ReportArgs,
     /// How to print the report
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
 
 pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<Verdict> {
+    args.report.check()?;
     let folder =
         tempfile::Builder::new().prefix("doorbuster-demo-").tempdir().context("no temporary directory")?;
     let secret = format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
@@ -66,9 +70,11 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<Verdict> {
 
     let sale = open_sale(&admin, &args, clock.now()).await?;
     app.site().show_sale(&sale.sale_id);
-    let report = storm_and_balance(&args, &app, &admin, &sale, signer).await?;
-    args.output.print(&report, Report::render)?;
-    let verdict = Verdict::of(report.verdict());
+    let mut report = storm_and_balance(&args, &app, &admin, &sale, signer).await?;
+    args.report.judge(&mut report);
+    rehearse::print(args.output, &report)?;
+    args.report.write(&report)?;
+    let verdict = Verdict::of_report(&report);
     if args.exit {
         app.stop().await;
         return Ok(verdict);
@@ -134,7 +140,7 @@ async fn storm_and_balance(
     let unpaid = args.units / UNPAID_ONE_IN as u64;
     let latecomers = (2 * unpaid).min(args.users / 4);
     let say = |text: String| {
-        if args.output == Output::Text {
+        if args.output == Output::Table {
             output::say(&text)
         }
     };

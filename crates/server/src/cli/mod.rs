@@ -2,9 +2,11 @@
 
 mod audit;
 mod client;
+mod compare;
 mod completions;
 mod config;
 mod confirm;
+mod csv;
 mod demo;
 mod doctor;
 mod draft;
@@ -15,6 +17,7 @@ mod order;
 mod output;
 mod rebuild;
 mod rehearse;
+mod report_file;
 mod sale;
 mod serve;
 mod token;
@@ -30,7 +33,8 @@ pub(crate) use output::Output;
 ///
 /// Data goes to standard output, messages to standard error. Exit codes: 0 all is well · 1 it
 /// failed, the message says why and what to do · 2 wrong usage, nothing was done · 3 a balance, an
-/// audit or a read-back found something wrong · 99 an assertion of a rehearsal did not hold.
+/// audit or a read-back found something wrong · 99 an `--assert` does
+/// not hold, or a compared figure got worse.
 #[derive(Parser)]
 #[command(name = "doorbuster", version, propagate_version = true, max_term_width = 100)]
 #[command(
@@ -102,11 +106,21 @@ impl ConfigSource {
 pub(crate) enum Verdict {
     Fine,
     SomethingWrong,
+    /// Nothing is wrong, but something that was asserted or compared is not as it should be.
+    ExpectationMissed,
 }
 
 impl Verdict {
     pub(crate) fn of(fine: bool) -> Self {
         if fine { Self::Fine } else { Self::SomethingWrong }
+    }
+
+    /// A broken promise outranks an assert that does not hold.
+    pub(crate) fn of_report(report: &doorbuster_loadtest::Report) -> Self {
+        match Self::of(report.verdict()) {
+            Self::Fine if !report.asserts_hold() => Self::ExpectationMissed,
+            verdict => verdict,
+        }
     }
 }
 
@@ -117,6 +131,7 @@ pub fn main() -> ExitCode {
     match run(cli.command) {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,
         Ok(Verdict::SomethingWrong) => ExitCode::from(3),
+        Ok(Verdict::ExpectationMissed) => ExitCode::from(99),
         Err(error) => failure::end(&error),
     }
 }
@@ -139,4 +154,46 @@ fn run(command: Command) -> anyhow::Result<Verdict> {
             Command::Man(args) => completions::man(&args),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::Cli;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_are_read_or_refused_before_anything_runs() {
+        for (line, refusal) in [
+            (
+                "rehearse --url http://h:1 --sale 1 --signing-key-file s --assert 202.p99<100ms --assert sold==1",
+                None,
+            ),
+            ("rehearse --sale 1 --signing-key-file s", Some("--url <URL>")),
+            ("rehearse", Some("--sale <SALE>")),
+            ("rehearse compare a.json b.json", None),
+            ("rehearse compare a.json b.json --noise 5% --output csv", None),
+            ("rehearse compare a.json b.json --noise 5", Some("wanted a percentage")),
+            ("rehearse compare a.json", Some("<B>")),
+            ("rehearse --url http://h:1 compare a.json b.json", Some("cannot be used with")),
+            ("demo --assert oversolt==0", Some("nothing is called \"oversolt\"; names:")),
+            ("demo --assert 202.p99<100", Some("a duration with its unit")),
+            ("sale list --output text", None),
+            ("sale list --output table", None),
+            ("sale list --output yaml", Some("invalid value")),
+        ] {
+            let words = std::iter::once("doorbuster").chain(line.split(' '));
+            let found = Cli::try_parse_from(words).err().map(|error| error.to_string());
+            match (refusal, found) {
+                (None, None) => {}
+                (Some(refusal), Some(found)) if found.contains(refusal) => {}
+                (_, found) => panic!("{line}: {found:?}"),
+            }
+        }
+    }
 }

@@ -4,26 +4,42 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
+use super::csv;
+
 /// How data is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     /// For people
     #[default]
-    Text,
+    #[value(alias = "text")]
+    Table,
     /// For programs
     Json,
+    /// For spreadsheets
+    Csv,
 }
 
 impl Output {
-    /// Prints `value` as JSON, or what `text` makes of it.
+    /// Prints `value` as JSON, as CSV made of that JSON, or what `text` makes of it.
     pub(crate) fn print<T: Serialize>(
         self,
         value: &T,
         text: impl FnOnce(&T) -> String,
     ) -> anyhow::Result<()> {
+        self.print_or(value, text, csv::of)
+    }
+
+    /// The same, where the JSON is more than one table: `rows` makes the CSV.
+    pub(crate) fn print_or<T: Serialize>(
+        self,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+        rows: impl FnOnce(&T) -> anyhow::Result<String>,
+    ) -> anyhow::Result<()> {
         let printed = match self {
-            Self::Text => text(value),
+            Self::Table => text(value),
             Self::Json => serde_json::to_string_pretty(value)?,
+            Self::Csv => rows(value)?,
         };
         line(printed.trim_end());
         Ok(())

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use anyhow::Context;
-use clap::Args;
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
 use doorbuster_loadtest::{
     AdminClient, Audit, DEFAULT_ISSUER_AND_AUDIENCE, Plan, Progress, Report, Storm, TokenSigner, balance,
     settle, storm,
@@ -14,8 +14,10 @@ use doorbuster_loadtest::{
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::client::AdminArgs;
+use super::compare::{self, CompareArgs};
+use super::report_file::ReportArgs;
 use super::token::{duration, secret};
-use super::{Output, Verdict};
+use super::{Output, Verdict, csv};
 
 /// Longest wait for the ledger to catch up with what the clients saw.
 const SETTLE: Duration = Duration::from_secs(120);
@@ -25,15 +27,19 @@ const REST: Duration = Duration::from_secs(10);
 /// Storm a sale with simulated users over real HTTP, then balance the books.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  doorbuster rehearse --url http://127.0.0.1:8080 --sale 1 --users 500000 --signing-key-file secret\n\nExit code 3 when something was oversold, lost or sold twice, or the audit found something."
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Examples:\n  doorbuster rehearse --url http://127.0.0.1:8080 --sale 1 --users 500000 --signing-key-file secret\n  doorbuster rehearse … --report storm.html --assert '202.p99<100ms' --assert 'answers.503==0'\n  doorbuster rehearse compare before.json after.json --noise 10%\n\nExit code 3 when something was oversold, lost or sold twice, or the audit found something;\n99 when only an assert does not hold."
 )]
 pub(crate) struct RehearseArgs {
+    #[command(subcommand)]
+    command: Option<RehearseCommand>,
     /// Public address of the server; several are used in turn
     #[arg(long = "url", value_name = "URL", required = true)]
     urls: Vec<String>,
     /// The sale's id; it must be open
-    #[arg(long)]
-    sale: String,
+    #[arg(long, required = true)]
+    sale: Option<String>,
     /// Distinct users, each with a token of its own, each clicking once
     #[arg(long, default_value_t = 10_000)]
     users: u64,
@@ -53,8 +59,8 @@ pub(crate) struct RehearseArgs {
     #[arg(long, default_value_t = 256)]
     connections: usize,
     /// File with the HS256 secret that the server verifies with
-    #[arg(long, value_name = "FILE")]
-    signing_key_file: PathBuf,
+    #[arg(long, value_name = "FILE", required = true)]
+    signing_key_file: Option<PathBuf>,
     /// What the tokens' `iss` says
     #[arg(long, default_value = DEFAULT_ISSUER_AND_AUDIENCE)]
     issuer: String,
@@ -66,15 +72,31 @@ pub(crate) struct RehearseArgs {
     user_prefix: String,
     #[command(flatten)]
     admin: AdminArgs,
+    #[command(flatten)]
+    report: ReportArgs,
     /// How to print
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
 
+#[derive(Subcommand)]
+enum RehearseCommand {
+    /// Compare two reports, and mark what changed by more than the noise
+    Compare(CompareArgs),
+}
+
 pub(crate) async fn run(args: RehearseArgs) -> anyhow::Result<Verdict> {
+    if let Some(RehearseCommand::Compare(args)) = &args.command {
+        return compare::run(args);
+    }
+    // Optional only because `compare` goes without them.
+    let (Some(sale), Some(key)) = (args.sale, args.signing_key_file) else {
+        bail!("--sale and --signing-key-file are needed");
+    };
+    args.report.check()?;
     let admin = args.admin.client()?;
-    let signer = TokenSigner::new(&secret(&args.signing_key_file)?, &args.issuer, &args.audience)?;
-    let mut plan = Plan::new(args.urls, &args.sale, args.users, signer);
+    let signer = TokenSigner::new(&secret(&key)?, &args.issuer, &args.audience)?;
+    let mut plan = Plan::new(args.urls, &sale, args.users, signer);
     plan.window = args.window;
     plan.impatient = args.retries;
     plan.patience = args.patience;
@@ -82,9 +104,19 @@ pub(crate) async fn run(args: RehearseArgs) -> anyhow::Result<Verdict> {
     plan.connections = args.connections;
     plan.user_prefix = args.user_prefix;
     let seen = storm_with_progress(plan, "clicking").await?;
-    let report = balance_books(&admin, &args.sale, &seen).await?;
-    args.output.print(&report, Report::render)?;
-    Ok(Verdict::of(report.verdict()))
+    let mut report = balance_books(&admin, &sale, &seen).await?;
+    args.report.judge(&mut report);
+    print(args.output, &report)?;
+    args.report.write(&report)?;
+    Ok(Verdict::of_report(&report))
+}
+
+/// Prints a report; as CSV, its table of answers.
+pub(super) fn print(output: Output, report: &Report) -> anyhow::Result<()> {
+    output.print_or(report, Report::render, |report| {
+        let (head, rows) = report.answers_table();
+        csv::table(&head, &rows)
+    })
 }
 
 /// Runs a storm with a progress bar on a terminal.
