@@ -83,14 +83,9 @@ impl Stock for SimStock {
         token: LoaderToken,
     ) -> Answer<BeginLoadOutcome> {
         self.fate.before(Layer::Stock).await?;
-        let mut outcome = self.inner().begin_load(bucket, terms, token).await?;
-        if outcome == BeginLoadOutcome::AlreadyOpen && self.planted(Planted::PreheatIsSet) {
-            let clock: Arc<dyn doorbuster_engine::clock::Clock> = self.inner().clock();
-            *self.inner.lock().unwrap() = Arc::new(EmbeddedStock::new(clock));
-            outcome = self.inner().begin_load(bucket, terms, token).await?;
-        }
+        let outcome = self.inner().begin_load(bucket, terms, token).await;
         self.fate.after(Layer::Stock).await?;
-        Ok(outcome)
+        outcome
     }
 
     async fn load(

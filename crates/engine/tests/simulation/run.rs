@@ -64,7 +64,7 @@ fn life(outside: &mut Outside, random: &mut Random, outcome: &mut Outcome, left:
         world.refresh().await;
         if world.raw.ledger.sales().await.unwrap().is_empty() {
             world.create_sale().await;
-            settle(&mut world).await;
+            settle(&mut world, outside).await?;
         }
         fate.set_odds(bad_odds(random));
         while *left > 0 {
@@ -196,6 +196,10 @@ async fn surroundings(choice: u64, world: &World, outside: &mut Outside, random:
             let opened = operations.open(SALE).await.is_ok();
             format!("paused {paused}, opened {opened}")
         }
+        102..=103 if outside.planted == Some(Planted::PreheatIsSet) => {
+            world.preheat_by_set().await;
+            "preheated again".to_owned()
+        }
         102..=103 if outside.planted == Some(Planted::GiveUpByAge) => {
             world.give_up_by_age().await;
             "gave up".to_owned()
@@ -247,20 +251,24 @@ async fn restock(world: &World, outside: &mut Outside, random: &mut Random) -> S
 }
 
 /// Steps every worker until none has anything to do.
-async fn settle(world: &mut World) {
+async fn settle(world: &mut World, outside: &Outside) -> Result<(), String> {
     for _ in 0..40 {
         let mut idle = true;
-        for worker in &mut world.workers {
-            idle &= matches!(worker.step().await, Ok(Step::Idle));
+        for index in 0..world.workers.len() {
+            idle &= matches!(world.workers[index].step().await, Ok(Step::Idle));
+            if world.workers[index].name() == "reconcile" {
+                world.check_needs_no_repair(outside).await?;
+            }
         }
         world.refresh().await;
         if idle {
-            return;
+            return Ok(());
         }
     }
     if std::env::var_os("DOORBUSTER_SIMULATION_TALK").is_some() {
         eprintln!("it does not settle");
     }
+    Ok(())
 }
 
 /// All faults end; time passes; everything must come to rest, and then sell out.
@@ -272,10 +280,10 @@ fn heal(outside: &mut Outside, random: &mut Random, outcome: &mut Outcome) {
         let mut world = World::start(outside).await.map_err(|error| format!("it does not start: {error}"))?;
         world.deliver_delayed(outside, random).await;
         // The staff may have died between pausing and opening.
-        settle(&mut world).await;
+        settle(&mut world, outside).await?;
         doorbuster_engine::operate::Operations::new(world.backends.clone()).open(SALE).await.unwrap();
         for _ in 0..10 {
-            settle(&mut world).await;
+            settle(&mut world, outside).await?;
             outside.clock.advance(Duration::from_secs(120));
         }
         world.check(outside).await?;
@@ -301,9 +309,9 @@ async fn sell_out(world: &mut World, outside: &mut Outside) -> Result<(), String
             outside.clock.advance(Duration::from_millis(201));
         }
     }
-    settle(world).await;
+    settle(world, outside).await?;
     outside.clock.advance(Duration::from_secs(3));
-    settle(world).await;
+    settle(world, outside).await?;
     let sale = world.sale().await;
     let bucket = BucketId { sale: SALE, epoch: sale.epoch };
     for item in sale.items {
