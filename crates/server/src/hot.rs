@@ -16,6 +16,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 
 use crate::config::Server;
+use crate::metrics::CoreFigures;
 
 /// Connections that may wait in the kernel to be accepted.
 const BACKLOG: i32 = 4_096;
@@ -24,18 +25,20 @@ const BACKLOG: i32 = 4_096;
 pub struct PublicListener {
     /// Where it listens.
     pub address: SocketAddr,
+    /// What each core counts.
+    pub(crate) figures: Vec<Arc<CoreFigures>>,
     stop: watch::Sender<bool>,
     cores: Vec<JoinHandle<()>>,
 }
 
-/// What every core needs.
-#[derive(Clone)]
+/// What a core needs.
 pub(crate) struct CoreContext {
     pub(crate) shared: Shared,
     pub(crate) limits: Limits,
     pub(crate) site: Arc<crate::pages::Site>,
     pub(crate) readiness: Arc<crate::app::Readiness>,
     pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) figures: Arc<CoreFigures>,
 }
 
 /// Bounds of one core's connections.
@@ -74,14 +77,16 @@ pub(crate) fn start(
         idle: config.idle_timeout,
         drain: config.drain_timeout,
     };
-    let context = CoreContext { shared, limits, site, readiness, stop: stop.subscribe() };
+    let figures: Vec<Arc<CoreFigures>> = sockets.iter().map(|_| Arc::new(CoreFigures::new())).collect();
     let mut threads = Vec::with_capacity(cores);
-    for (number, socket) in sockets.into_iter().enumerate() {
-        let context = context.clone();
+    for (number, (socket, figures)) in sockets.into_iter().zip(&figures).enumerate() {
+        let (shared, site, readiness) = (shared.clone(), Arc::clone(&site), Arc::clone(&readiness));
+        let (stop, figures) = (stop.subscribe(), Arc::clone(figures));
+        let context = CoreContext { shared, limits, site, readiness, stop, figures };
         let thread = std::thread::Builder::new().name(format!("gateway-{number}"));
         threads.push(thread.spawn(move || core::run(socket, context))?);
     }
-    Ok(PublicListener { address, stop, cores: threads })
+    Ok(PublicListener { address, figures, stop, cores: threads })
 }
 
 /// One socket per core on the same address.

@@ -11,6 +11,7 @@ pub mod cli;
 pub mod config;
 pub mod directory;
 pub mod hot;
+mod metrics;
 mod pages;
 mod problem;
 mod purchase;

@@ -10,6 +10,7 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use doorbuster_engine::engine::Engine;
@@ -19,6 +20,7 @@ use doorbuster_wire::Problem;
 
 use crate::app::Readiness;
 use crate::hot::CoreContext;
+use crate::metrics::count_requests;
 use crate::pages::Site;
 use crate::problem::{self, Word};
 use crate::request_id::RequestId;
@@ -51,6 +53,7 @@ pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
         .fallback(nothing_here)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(4 * 1024))
+        .layer(from_fn_with_state(Arc::clone(&context.figures.requests), count_requests))
         .with_state(state)
 }
 

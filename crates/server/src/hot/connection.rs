@@ -20,7 +20,7 @@ use tower::ServiceExt;
 use super::core::Core;
 use super::deadline::{Activity, Watched};
 use crate::problem;
-use crate::purchase::{self, Answer, Kind, PurchaseRequest};
+use crate::purchase::{self, Answer, Kind, PurchaseRequest, Said};
 use crate::request_id::RequestId;
 
 /// Most bytes of a purchase's body.
@@ -47,9 +47,12 @@ pub(super) async fn serve(stream: TcpStream, core: Arc<Core>, mut stop: watch::R
     let service = service_fn(move |request| {
         let (core, activity) = (Arc::clone(&core), Arc::clone(&answering));
         async move {
-            activity.answering();
-            let response = respond(&core, request).await;
-            activity.idle();
+            let began = activity.answering();
+            let (response, purchase) = respond(&core, request).await;
+            let ended = activity.idle();
+            if let Some(said) = purchase {
+                core.figures.purchase(said, ended.saturating_sub(began));
+            }
             Ok::<_, Infallible>(response)
         }
     });
@@ -76,21 +79,28 @@ pub(super) async fn serve(stream: TcpStream, core: Arc<Core>, mut stop: watch::R
     }
 }
 
-async fn respond(core: &Core, request: Request<Incoming>) -> Response<Body> {
+/// The answer to a request; with what was said, when it was a purchase.
+async fn respond(core: &Core, request: Request<Incoming>) -> (Response<Body>, Option<Said>) {
     let id = core.request_ids.next();
     if !host_is_good(request.headers()) {
         let problem = problem::INVALID_REQUEST
             .because("The request must name the host it is for in exactly one Host header.");
-        return closing(write(Answer::problem(problem, id), id));
+        core.figures.requests.count_unrouted(problem.status);
+        return (closing(write(Answer::problem(problem, id), id)), None);
     }
     match purchase_item(request.uri().path()) {
-        Some(_) if request.method() == Method::POST => buy(core, request, id).await,
-        Some(_) => {
-            let mut response = write(Answer::problem(problem::METHOD_NOT_ALLOWED.problem(), id), id);
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
-            response
+        Some(_) if request.method() == Method::POST => {
+            let (response, said) = buy(core, request, id).await;
+            (response, Some(said))
         }
-        None => route(core, request, id).await,
+        Some(_) => {
+            let answer = Answer::problem(problem::METHOD_NOT_ALLOWED.problem(), id);
+            let said = answer.said;
+            let mut response = write(answer, id);
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+            (response, Some(said))
+        }
+        None => (route(core, request, id).await, None),
     }
 }
 
@@ -100,11 +110,15 @@ fn purchase_item(path: &str) -> Option<&str> {
     (!item.contains('/')).then_some(item)
 }
 
-async fn buy(core: &Core, request: Request<Incoming>, id: RequestId) -> Response<Body> {
+async fn buy(core: &Core, request: Request<Incoming>, id: RequestId) -> (Response<Body>, Said) {
     let (head, body) = request.into_parts();
     let body = match read_body(core, &head.headers, body).await {
         Ok(body) => body,
-        Err(problem) => return closing(write(Answer::problem(problem, id), id)),
+        Err(problem) => {
+            let answer = Answer::problem(problem, id);
+            let said = answer.said;
+            return (closing(write(answer, id)), said);
+        }
     };
     let header = |name| head.headers.get(name).map(HeaderValue::as_bytes);
     let request = PurchaseRequest {
@@ -115,7 +129,8 @@ async fn buy(core: &Core, request: Request<Incoming>, id: RequestId) -> Response
         body: &body,
     };
     let answer = purchase::purchase(&core.engine, request, id).await;
-    write(answer, id)
+    let said = answer.said;
+    (write(answer, id), said)
 }
 
 /// The whole body, within its size and time; for most requests there is none.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, TcpListener as StdListener};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::connection;
 use super::{CoreContext, Limits};
 use crate::api;
+use crate::metrics::CoreFigures;
 use crate::request_id::RequestIds;
 
 /// Longest pause after the system refused a connection, such as for want of file descriptors.
@@ -26,7 +27,7 @@ pub(super) struct Core {
     pub(super) router: Router,
     pub(super) request_ids: RequestIds,
     pub(super) limits: Limits,
-    open: AtomicUsize,
+    pub(super) figures: Arc<CoreFigures>,
     by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
@@ -64,7 +65,7 @@ async fn serve(socket: StdListener, context: CoreContext) {
         router,
         request_ids: RequestIds::new(),
         limits: context.limits,
-        open: AtomicUsize::new(0),
+        figures: Arc::clone(&context.figures),
         by_address: Mutex::default(),
     });
     let mut stop = context.stop.clone();
@@ -75,11 +76,14 @@ async fn serve(socket: StdListener, context: CoreContext) {
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => {
-                if let Some(place) = Place::take(&core, peer.ip()) {
+            Ok((stream, peer)) => match Place::take(&core, peer.ip()) {
+                Some(place) => {
                     tokio::spawn(serve_connection(stream, place, context.stop.clone()));
                 }
-            }
+                None => {
+                    core.figures.turned_away.fetch_add(1, Ordering::Relaxed);
+                }
+            },
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 let _ = tokio::time::timeout(ACCEPT_PAUSE, stop.wait_for(|stopped| *stopped)).await;
@@ -111,13 +115,13 @@ fn detach(in_flight: watch::Sender<usize>) -> Detach {
 async fn drain(core: &Core, in_flight: &watch::Sender<usize>) {
     let mut look = tokio::time::interval(Duration::from_millis(10));
     let drained = async {
-        while core.open.load(Ordering::Relaxed) > 0 || *in_flight.borrow() > 0 {
+        while core.figures.connections.load(Ordering::Relaxed) > 0 || *in_flight.borrow() > 0 {
             look.tick().await;
         }
     };
     if tokio::time::timeout(core.limits.drain, drained).await.is_err() {
         tracing::warn!(
-            connections = core.open.load(Ordering::Relaxed),
+            connections = core.figures.connections.load(Ordering::Relaxed),
             "closing connections that did not end in time"
         );
     }
@@ -132,7 +136,7 @@ struct Place {
 impl Place {
     /// `None` when the core or the address has too many connections: the new one is closed.
     fn take(core: &Arc<Core>, address: IpAddr) -> Option<Self> {
-        if core.open.load(Ordering::Relaxed) >= core.limits.connections {
+        if core.figures.connections.load(Ordering::Relaxed) >= core.limits.connections {
             return None;
         }
         let mut by_address = core.by_address.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,14 +145,14 @@ impl Place {
             return None;
         }
         *count += 1;
-        core.open.fetch_add(1, Ordering::Relaxed);
+        core.figures.connections.fetch_add(1, Ordering::Relaxed);
         Some(Self { core: Arc::clone(core), address })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.core.open.fetch_sub(1, Ordering::Relaxed);
+        self.core.figures.connections.fetch_sub(1, Ordering::Relaxed);
         let mut by_address = self.core.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = by_address.get_mut(&self.address) {
             *count -= 1;
