@@ -10,6 +10,7 @@ pub mod backend;
 pub mod cli;
 pub mod config;
 pub mod directory;
+mod docs;
 pub mod hot;
 mod metrics;
 mod pages;

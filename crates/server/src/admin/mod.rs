@@ -22,6 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::api::{ApiError, fresh_json};
+use crate::docs;
 use crate::metrics::{Metrics, count_requests};
 use crate::problem;
 use crate::request_id::{RequestId, RequestIds};
@@ -99,6 +100,7 @@ fn router(state: AdminState) -> Router {
         .route("/admin/api/orders/{order}/mark-paid", post(orders::mark_paid))
         .route("/admin/api/audit", get(run_audit))
         .route("/metrics", get(metrics))
+        .route("/admin/openapi.json", get(docs::staff_document))
         .fallback(|id: RequestId| async move { problem::NOT_FOUND.said_to(id) })
         .method_not_allowed_fallback(|id: RequestId| async move { problem::METHOD_NOT_ALLOWED.said_to(id) })
         .layer(DefaultBodyLimit::max(1024 * 1024))

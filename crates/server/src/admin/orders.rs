@@ -1,7 +1,7 @@
 //! Orders: list by cursor, show, mark as paid.
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::response::Response;
 use doorbuster_engine::ledger::{PayOutcome, PaymentEvent};
 use doorbuster_engine::order::{OrderId, SaleId};
@@ -9,7 +9,7 @@ use doorbuster_wire::{MarkPaid, Page, Paid};
 use serde::Deserialize;
 
 use super::AdminState;
-use crate::api::{ApiError, fresh_json};
+use crate::api::{ApiError, InPath, fresh_json};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
@@ -29,7 +29,7 @@ pub(super) struct ListQuery {
 /// A sale's orders by id. The cursor is the last order of the page before.
 pub(super) async fn list(
     State(state): State<AdminState>,
-    Path(sale): Path<String>,
+    InPath(sale): InPath<String>,
     query: Result<Query<ListQuery>, QueryRejection>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
@@ -59,7 +59,7 @@ pub(super) async fn list(
 
 pub(super) async fn show(
     State(state): State<AdminState>,
-    Path(order): Path<String>,
+    InPath(order): InPath<String>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let order: OrderId = order.parse().map_err(|_| problem::ORDER_NOT_FOUND.said_to(id))?;
@@ -77,7 +77,7 @@ pub(super) async fn show(
 /// A payment that was received outside: stored by its event id, decided by the ledger.
 pub(super) async fn mark_paid(
     State(state): State<AdminState>,
-    Path(order): Path<String>,
+    InPath(order): InPath<String>,
     id: RequestId,
     paid: Result<axum::Json<MarkPaid>, axum::extract::rejection::JsonRejection>,
 ) -> Result<Response, ApiError> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use doorbuster_engine::clock::Timestamp;
@@ -14,7 +14,7 @@ use doorbuster_engine::stock::BucketId;
 use doorbuster_wire::{ItemDraft, Page, PreheatItem, PreheatReport, Restock, SaleDraft};
 
 use super::AdminState;
-use crate::api::{ApiError, fresh_json};
+use crate::api::{ApiError, InPath, fresh_json};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
@@ -136,7 +136,7 @@ pub(super) async fn list(State(state): State<AdminState>, id: RequestId) -> Resu
 
 pub(super) async fn show(
     State(state): State<AdminState>,
-    Path(sale): Path<String>,
+    InPath(sale): InPath<String>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let found = state
@@ -152,7 +152,7 @@ pub(super) async fn show(
 
 pub(super) async fn preheat(
     State(state): State<AdminState>,
-    Path(sale): Path<String>,
+    InPath(sale): InPath<String>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let outcome = state.operations.preheat(sale_id(&sale, id)?, PREHEAT_PATIENCE).await;
@@ -184,7 +184,7 @@ pub(super) async fn preheat(
 
 pub(super) async fn open(
     State(state): State<AdminState>,
-    Path(sale): Path<String>,
+    InPath(sale): InPath<String>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let outcome = state.operations.open(sale_id(&sale, id)?).await;
@@ -193,7 +193,7 @@ pub(super) async fn open(
 
 pub(super) async fn pause(
     State(state): State<AdminState>,
-    Path(sale): Path<String>,
+    InPath(sale): InPath<String>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let outcome = state.operations.pause(sale_id(&sale, id)?).await;
@@ -202,7 +202,7 @@ pub(super) async fn pause(
 
 pub(super) async fn close(
     State(state): State<AdminState>,
-    Path(sale): Path<String>,
+    InPath(sale): InPath<String>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let outcome = state.operations.close(sale_id(&sale, id)?).await;
@@ -235,7 +235,7 @@ async fn changed(
 
 pub(super) async fn restock(
     State(state): State<AdminState>,
-    Path((sale, item)): Path<(String, String)>,
+    InPath((sale, item)): InPath<(String, String)>,
     id: RequestId,
     restock: JsonBody<Restock>,
 ) -> Result<Response, ApiError> {
@@ -259,11 +259,12 @@ pub(super) async fn restock(
     match report.map_err(|error| ApiError::fault(&error, id))? {
         RestockReport::Done(_) => {
             state.refresh().await;
-            show(State(state), Path(sale.to_string()), id).await
+            show(State(state), InPath(sale.to_string()), id).await
         }
         RestockReport::Pending(_) => {
             state.refresh().await;
-            Ok((StatusCode::ACCEPTED, show(State(state), Path(sale.to_string()), id).await?).into_response())
+            Ok((StatusCode::ACCEPTED, show(State(state), InPath(sale.to_string()), id).await?)
+                .into_response())
         }
         RestockReport::NotEnough => {
             refused(problem::CONFLICT, "Fewer units are free than shall be taken away; nothing was changed.")
@@ -309,7 +310,8 @@ mod tests {
     fn a_draft_is_taken_within_its_bounds_only() {
         let now = Timestamp::from_ms(1_700_000_000_000);
         assert!(new_sale(&draft(), now).is_ok());
-        let bad: [(&str, fn(&mut SaleDraft)); 10] = [
+        type Spoil = fn(&mut SaleDraft);
+        let bad: [(&str, Spoil); 10] = [
             ("offset", |it| it.opens_at = "2026-11-27T09:00:00".to_owned()),
             ("open before", |it| it.closes_at = it.opens_at.clone()),
             ("over already", |it| {

@@ -7,7 +7,7 @@ mod sales;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::from_fn_with_state;
@@ -17,8 +17,10 @@ use doorbuster_engine::engine::Engine;
 use doorbuster_engine::fault::BackendError;
 use doorbuster_engine::order::UserId;
 use doorbuster_wire::Problem;
+use serde::de::DeserializeOwned;
 
 use crate::app::Readiness;
+use crate::docs;
 use crate::hot::CoreContext;
 use crate::metrics::count_requests;
 use crate::pages::Site;
@@ -45,7 +47,10 @@ pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
         .route("/api/time", get(health::time))
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
-        .route("/version", get(health::version));
+        .route("/version", get(health::version))
+        .route("/openapi.json", get(docs::public_document))
+        .route("/docs", get(docs::api))
+        .route("/docs/errors", get(docs::errors));
     if state.site.demo_tokens.is_some() {
         router = router.route("/demo/token", post(health::demo_token));
     }
@@ -138,6 +143,26 @@ impl FromRequestParts<ApiState> for Buyer {
         let token =
             header.and_then(crate::purchase::bearer).ok_or_else(|| problem::UNAUTHENTICATED.said_to(id))?;
         state.engine.gate().authenticate(token).map(Buyer).map_err(|_| problem::UNAUTHENTICATED.said_to(id))
+    }
+}
+
+/// Parts of the path; a path that is not text is answered like any other bad request.
+pub(crate) struct InPath<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for InPath<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(inner)) => Ok(Self(inner)),
+            Err(_) => {
+                let word = problem::INVALID_REQUEST;
+                Err(parts.extensions.get::<RequestId>().map_or_else(
+                    || ApiError { problem: Box::new(word.problem()), retry_after: None },
+                    |id| word.said_to(*id),
+                ))
+            }
+        }
     }
 }
 

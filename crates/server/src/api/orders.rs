@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use doorbuster_engine::ledger::CancelOutcome;
@@ -12,7 +12,7 @@ use doorbuster_engine::order::{OrderId, SaleId};
 use doorbuster_wire::MyOrders;
 use serde::Deserialize;
 
-use super::{ApiError, ApiState, Buyer, fresh_json};
+use super::{ApiError, ApiState, Buyer, InPath, fresh_json};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
@@ -35,7 +35,7 @@ pub(super) struct WaitQuery {
 /// from what it was when the request came in.
 pub(super) async fn show(
     State(state): State<ApiState>,
-    Path(order): Path<String>,
+    InPath(order): InPath<String>,
     Buyer(user): Buyer,
     query: Result<Query<WaitQuery>, QueryRejection>,
     headers: HeaderMap,
@@ -80,7 +80,7 @@ fn etag(order: &MyOrder) -> HeaderValue {
 /// A user's orders in one sale, newest first.
 pub(super) async fn mine(
     State(state): State<ApiState>,
-    Path(sale): Path<String>,
+    InPath(sale): InPath<String>,
     Buyer(user): Buyer,
     id: RequestId,
 ) -> Result<Response, ApiError> {
@@ -93,7 +93,7 @@ pub(super) async fn mine(
 /// Cancels before paying, queued or not.
 pub(super) async fn cancel(
     State(state): State<ApiState>,
-    Path(order): Path<String>,
+    InPath(order): InPath<String>,
     Buyer(user): Buyer,
     id: RequestId,
 ) -> Result<Response, ApiError> {

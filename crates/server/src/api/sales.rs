@@ -1,19 +1,19 @@
 //! What the sale page needs.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use doorbuster_engine::order::SaleId;
 use doorbuster_engine::stock::BucketId;
 
-use super::{ApiError, ApiState};
+use super::{ApiError, ApiState, InPath};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
 
 pub(super) async fn show(
     State(state): State<ApiState>,
-    Path(sale): Path<String>,
+    InPath(sale): InPath<String>,
     headers: HeaderMap,
     id: RequestId,
 ) -> Result<Response, ApiError> {
