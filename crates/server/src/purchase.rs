@@ -112,7 +112,11 @@ pub(crate) async fn purchase(engine: &Arc<Engine>, request: PurchaseRequest<'_>,
         wish: wish(request.body),
         trace: request.traceparent.and_then(trace),
     };
-    answer(engine.purchase(attempt).await, id)
+    let outcome = engine.purchase(attempt).await;
+    if let PurchaseOutcome::Accepted(order) = &outcome {
+        tracing::debug!(order.id = %order, item.id = %item, request.id = %id, "an order was accepted");
+    }
+    answer(outcome, id)
 }
 
 /// A path that cannot name an item: malformed, or no id that was ever given.
