@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::requirements::{GIT, Requirement};
+use crate::requirements::{GIT, PROMTOOL, PYTHON, Requirement};
 use crate::tidy::TOOLS;
 
 /// One area of the tests.
@@ -26,6 +26,8 @@ pub(crate) enum Step {
     Tidy,
     /// A cargo command that succeeds.
     Cargo(Vec<String>),
+    /// A virtual environment of Python tools, by the file that pins them.
+    Venv(&'static str),
     /// A demo, the release build of which sells out and whose books balance.
     Demo,
 }
@@ -54,7 +56,15 @@ pub(crate) const AREAS: &[Area] = &[
         name: "http",
         shows: "stories told over real HTTP end with balanced books",
         requirements: &[],
-        steps: |root| Ok(vec![chosen(root, "crates/server", |test| test != "kill", &[])?]),
+        steps: |root| Ok(vec![chosen(root, "crates/server", in_http, &[])?]),
+    },
+    Area {
+        name: "contract",
+        shows: "other people's tools find the metrics and the HTTP API to be as documented",
+        requirements: &[&PROMTOOL, &PYTHON],
+        steps: |root| {
+            Ok(vec![Step::Venv(TOOLS_PINNED), chosen(root, "crates/server", |test| test == "contract", &[])?])
+        },
     },
     Area {
         name: "kill",
@@ -69,6 +79,14 @@ pub(crate) const AREAS: &[Area] = &[
         steps: demo,
     },
 ];
+
+/// The Python tools of the area `contract`.
+const TOOLS_PINNED: &str = "crates/server/tests/contract/requirements.txt";
+
+/// Whether a test of the server tells a story of its own, without an area of its own.
+fn in_http(test: &str) -> bool {
+    !["kill", "contract"].contains(&test)
+}
 
 /// What every test build has in common. All areas build the whole workspace's selection, even
 /// where they run one package: cargo unites features over the selected packages, and another
@@ -181,7 +199,7 @@ mod tests {
     #[test]
     fn an_area_without_files_is_an_error() {
         let root = tree(&["crates/server/tests/shop/mod.rs"]);
-        for area in ["conformance", "http", "kill", "demo"] {
+        for area in ["conformance", "http", "contract", "kill", "demo"] {
             assert!(steps(area, root.path()).is_err(), "{area}");
         }
     }
@@ -191,11 +209,14 @@ mod tests {
         let root = tree(&[
             "crates/server/tests/kill.rs",
             "crates/server/tests/buying.rs",
+            "crates/server/tests/contract/main.rs",
             "crates/server/tests/paying/main.rs",
             "crates/server/tests/shop/mod.rs",
         ]);
         let http = steps("http", root.path()).expect("files are there");
         assert_eq!(http, [test(&["--test", "buying", "--test", "paying"])]);
+        let contract = steps("contract", root.path()).expect("files are there");
+        assert_eq!(contract, [Step::Venv(TOOLS_PINNED), test(&["--test", "contract"])]);
         let kill = steps("kill", root.path()).expect("files are there");
         assert_eq!(kill, [test(&["--test", "kill", "--", "--nocapture"])]);
     }

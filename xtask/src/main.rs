@@ -11,6 +11,7 @@ mod requirements;
 mod run;
 mod test;
 mod tidy;
+mod venv;
 
 use std::process::ExitCode;
 

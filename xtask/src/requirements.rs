@@ -46,6 +46,22 @@ pub(crate) const GIT: Requirement = Requirement {
     absence: Absence::Fatal,
 };
 
+/// promtool checks the metrics that the server exports.
+pub(crate) const PROMTOOL: Requirement = Requirement {
+    program: "promtool",
+    why: "checks the exported metrics",
+    source: Source::Debian("prometheus"),
+    absence: Absence::Fatal,
+};
+
+/// Python runs schemathesis. (The package brings the program and its virtual environments.)
+pub(crate) const PYTHON: Requirement = Requirement {
+    program: "python3",
+    why: "runs schemathesis, which tries the documented API",
+    source: Source::Debian("python3-venv"),
+    absence: Absence::Fatal,
+};
+
 /// Whether the program is on the search path, or beside the cargo that started us.
 pub(crate) fn is_there(requirement: &Requirement) -> bool {
     match requirement.source {

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::areas::{AREAS, Area, Step};
 use crate::run::{cargo, shown};
-use crate::{demo, requirements, tidy};
+use crate::{demo, requirements, tidy, venv};
 
 /// How one area ended.
 struct Ended {
@@ -53,6 +53,7 @@ fn run_area(root: &Path, area: &Area, install: bool, not_run: &mut Vec<String>) 
                 report.passed
             }
             Step::Cargo(arguments) => shown(&mut cargo(root, &arguments))?,
+            Step::Venv(pinned) => venv::make(root, pinned)?,
             Step::Demo => demo::run(root)?,
         };
     }
@@ -91,7 +92,7 @@ mod tests {
             chosen(&wanted).iter().map(|area| area.name).collect()
         };
         assert_eq!(names(&["kill", "unit"]), ["unit", "kill"]);
-        assert_eq!(names(&[]), ["tidy", "unit", "conformance", "http", "kill", "demo"]);
+        assert_eq!(names(&[]), ["tidy", "unit", "conformance", "http", "contract", "kill", "demo"]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod fault;
 pub mod gate;
 pub mod ledger;
 pub mod my_orders;
+pub mod observed;
 pub mod operate;
 pub mod order;
 pub mod queue;

@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use doorbuster_engine::clock::Clock;
 use doorbuster_engine::engine::Shared;
 use doorbuster_engine::gate::{JwtKey, JwtRules, JwtVerifier};
+use doorbuster_engine::observed::Observed;
 use doorbuster_engine::sale::{Catalog, SaleState};
 use doorbuster_engine::stock::BucketId;
 use doorbuster_engine::workers::{
@@ -25,6 +26,7 @@ use crate::admin::{self, AdminListener, Tokens};
 use crate::backend::{self, Opened};
 use crate::config::Config;
 use crate::hot::{self, PublicListener};
+use crate::metrics::Metrics;
 use crate::pages::Site;
 
 /// Longest time that the staff's running requests get when the server stops.
@@ -100,8 +102,9 @@ impl App {
         let opened = backend::open_embedded(&config.data.dir, Arc::clone(&clock)).await?;
         let admin_token_file = admin::token_file(config)?;
         let staff = Tokens::read(&admin_token_file)?;
+        let observed = Arc::new(Observed::default());
         let shared = Shared {
-            backends: opened.backends.clone(),
+            backends: observed.over(opened.backends.clone()),
             catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
             backpressure: Arc::new(Backpressure::default()),
             tokens,
@@ -111,11 +114,19 @@ impl App {
             outbox_age_max: config.gate.outbox_age_max,
         };
         watch(&shared, limits).refresh().await?;
-        let workers = start(workers(&shared, limits, config));
+        let measured = workers(&shared, limits, config).into_iter();
+        let workers = start(measured.map(|(worker, idle)| (observed.worker(worker), idle)).collect());
         let (readiness, site) = (Arc::new(Readiness::default()), Arc::new(site));
         let public = hot::start(&config.server, shared.clone(), Arc::clone(&site), Arc::clone(&readiness))
             .map_err(|error| taken(error, config.server.listen, "server.listen"))?;
-        let admin = AdminListener::bind(config.admin.listen, shared.clone(), watch(&shared, limits), staff)
+        let metrics = Metrics {
+            shared: shared.clone(),
+            watch: Arc::new(watch(&shared, limits)),
+            observed,
+            cores: public.figures.clone(),
+            staff: Arc::default(),
+        };
+        let admin = AdminListener::bind(config.admin.listen, metrics, staff)
             .await
             .map_err(|error| taken(error, config.admin.listen, "admin.listen"))?;
         let admin_address = admin.address;

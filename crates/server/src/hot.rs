@@ -16,6 +16,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 
 use crate::config::Server;
+use crate::metrics::CoreFigures;
 
 /// Connections that may wait in the kernel to be accepted.
 pub(crate) const BACKLOG: i32 = 4_096;
@@ -24,12 +25,13 @@ pub(crate) const BACKLOG: i32 = 4_096;
 pub struct PublicListener {
     /// Where it listens.
     pub address: SocketAddr,
+    /// What each core counts.
+    pub(crate) figures: Vec<Arc<CoreFigures>>,
     stop: watch::Sender<bool>,
     cores: Vec<JoinHandle<()>>,
 }
 
-/// What every core needs.
-#[derive(Clone)]
+/// What a core needs.
 pub(crate) struct CoreContext {
     pub(crate) shared: Shared,
     pub(crate) limits: Limits,
@@ -37,6 +39,7 @@ pub(crate) struct CoreContext {
     pub(crate) readiness: Arc<crate::app::Readiness>,
     pub(crate) places: Arc<core::Places>,
     pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) figures: Arc<CoreFigures>,
 }
 
 /// Bounds of the connections, over all cores.
@@ -75,15 +78,18 @@ pub(crate) fn start(
         idle: config.idle_timeout,
         drain: config.drain_timeout,
     };
-    let places = Arc::default();
-    let context = CoreContext { shared, limits, site, readiness, places, stop: stop.subscribe() };
+    let places: Arc<core::Places> = Arc::default();
+    let figures: Vec<Arc<CoreFigures>> = sockets.iter().map(|_| Arc::new(CoreFigures::new())).collect();
     let mut threads = Vec::with_capacity(cores);
-    for (number, socket) in sockets.into_iter().enumerate() {
-        let context = context.clone();
+    for (number, (socket, figures)) in sockets.into_iter().zip(&figures).enumerate() {
+        let (shared, site, readiness) = (shared.clone(), Arc::clone(&site), Arc::clone(&readiness));
+        let (stop, figures) = (stop.subscribe(), Arc::clone(figures));
+        let context =
+            CoreContext { shared, limits, site, readiness, places: Arc::clone(&places), stop, figures };
         let thread = std::thread::Builder::new().name(format!("gateway-{number}"));
         threads.push(thread.spawn(move || core::run(socket, context))?);
     }
-    Ok(PublicListener { address, stop, cores: threads })
+    Ok(PublicListener { address, figures, stop, cores: threads })
 }
 
 /// One socket per core on the same address.

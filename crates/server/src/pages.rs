@@ -10,6 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use doorbuster_loadtest::TokenSigner;
 use sha2::{Digest, Sha256};
 
+use crate::docs;
+
 const SALE_PAGE: &str = include_str!("../../../web/sale.html");
 const BOOT: &str = "__DOORBUSTER_BOOT__";
 
@@ -19,12 +21,18 @@ pub struct Site {
     /// Signs tokens for whoever opens the page; only in a demo.
     pub demo_tokens: Option<TokenSigner>,
     pub(crate) sale: std::sync::OnceLock<String>,
+    pub(crate) docs: std::sync::OnceLock<docs::Pages>,
 }
 
 impl Site {
     /// Names the sale that the page shows when its address names none. The first one stays.
     pub fn show_sale(&self, sale: &str) {
         let _ = self.sale.set(sale.to_owned());
+    }
+
+    /// The pages that describe the API.
+    pub(crate) fn docs(&self) -> &docs::Pages {
+        self.docs.get_or_init(docs::Pages::write)
     }
 
     /// The sale page.
@@ -55,10 +63,12 @@ fn policy(page: &str) -> HeaderValue {
     HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"))
 }
 
+/// An inline script or style as a content security policy names it.
+pub(crate) fn hash(text: &str) -> String {
+    format!("sha256-{}", STANDARD.encode(Sha256::digest(text)))
+}
+
 fn hashes(page: &str, begin: &str, end: &str) -> String {
     let inner = page.split(begin).skip(1).filter_map(|rest| rest.split_once(end));
-    inner
-        .map(|(text, _)| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text))))
-        .collect::<Vec<_>>()
-        .join(" ")
+    inner.map(|(text, _)| format!("'{}'", hash(text))).collect::<Vec<_>>().join(" ")
 }

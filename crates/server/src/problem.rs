@@ -7,6 +7,8 @@ use doorbuster_wire::{JsonScalar, Problem};
 /// What an error word means: its status and what a person reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word {
+    /// Its place in [`ALL`].
+    pub(crate) place: usize,
     pub(crate) status: u16,
     pub(crate) error: &'static str,
     pub(crate) title: &'static str,
@@ -15,9 +17,12 @@ pub(crate) struct Word {
 
 macro_rules! words {
     ($($name:ident = $status:literal, $title:literal, $detail:literal;)*) => {
-        $(pub(crate) const $name: Word = Word { status: $status, error: stringify!($name), title: $title, detail: $detail };)*
-        /// Every word, for the documentation and its test.
-        #[cfg(test)]
+        #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "they count the words, which are written so")]
+        enum Place { $($name),* }
+        $(pub(crate) const $name: Word = Word {
+            place: Place::$name as usize, status: $status, error: stringify!($name), title: $title, detail: $detail,
+        };)*
+        /// Every word, for the documentation and the counts.
         pub(crate) const ALL: &[Word] = &[$($name),*];
     };
 }

@@ -40,6 +40,42 @@ pub(crate) struct Answer {
     pub(crate) location: Option<String>,
     /// Whether the Idempotency-Key had been used before.
     pub(crate) replayed: bool,
+    /// For the count.
+    pub(crate) said: Said,
+}
+
+/// What an answer says: an order was taken, or an error word. One byte, so that counting it is one
+/// step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Said(u8);
+
+impl Said {
+    /// How many different things can be said.
+    pub(crate) const COUNT: usize = problem::ALL.len() + 2;
+    const ACCEPTED: Self = Self::at(problem::ALL.len());
+    const REPLAYED: Self = Self::at(problem::ALL.len() + 1);
+
+    #[expect(clippy::cast_possible_truncation, reason = "there are far fewer words than 256")]
+    const fn at(place: usize) -> Self {
+        assert!(place < Self::COUNT && Self::COUNT <= 256);
+        Self(place as u8)
+    }
+
+    /// Its place among the words, which the two kinds of 202 follow.
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// Whether it is a 202.
+    pub(crate) fn is_accepted(self) -> bool {
+        self.index() >= problem::ALL.len()
+    }
+
+    /// The word of a problem. Problems carry bodies of their own, so a search costs them little.
+    fn word(error: &str) -> Self {
+        let place = problem::ALL.iter().position(|word| word.error == error);
+        Self::at(place.unwrap_or(problem::INTERNAL.place))
+    }
 }
 
 /// The media type of an answer.
@@ -66,14 +102,19 @@ const UNAUTHENTICATED: &str = concat!(
 
 /// Answers one purchase request.
 pub(crate) async fn purchase(engine: &Arc<Engine>, request: PurchaseRequest<'_>, id: RequestId) -> Answer {
+    let wanted = request.item;
     let attempt = Attempt {
-        item: request.item,
+        item: wanted,
         bearer: request.authorization.and_then(bearer),
         idempotency_key: request.idempotency_key,
         wish: wish(request.body),
         trace: request.traceparent.and_then(trace),
     };
-    answer(engine.purchase(attempt).await, id)
+    let outcome = engine.purchase(attempt).await;
+    if let PurchaseOutcome::Accepted(order) = &outcome {
+        tracing::debug!(order.id = %order, item.id = %wanted, request.id = %id, "an order was accepted");
+    }
+    answer(outcome, id)
 }
 
 /// The item that a path names, if a sale has it.
@@ -179,7 +220,8 @@ fn accepted(order: String, status: &str, payable: bool, replayed: bool) -> Answe
     let location = Some(format!("/api/flash-sales/orders/{order}"));
     let body = PurchaseAccepted { order_id: order, status: status.to_owned(), payable };
     let body = serde_json::to_vec(&body).unwrap_or_default().into();
-    Answer { status: 202, kind: Kind::Json, body, retry_after: Some(1), location, replayed }
+    let said = if replayed { Said::REPLAYED } else { Said::ACCEPTED };
+    Answer { status: 202, kind: Kind::Json, body, retry_after: Some(1), location, replayed, said }
 }
 
 fn refused(refusal: Refusal, id: RequestId) -> Answer {
@@ -236,6 +278,7 @@ impl Answer {
             retry_after: None,
             location: None,
             replayed: false,
+            said: Said::at(word.place),
         }
     }
 
@@ -250,6 +293,7 @@ impl Answer {
             retry_after: None,
             location: None,
             replayed: false,
+            said: Said::word(&problem.error),
         }
     }
 

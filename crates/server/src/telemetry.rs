@@ -1,4 +1,7 @@
 //! Logs: to standard error, for people or as JSON.
+//!
+//! As JSON, every event is one line whatever is in it: values are escaped, and a panic is an event
+//! too. What users send goes into fields only, never into the message.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -22,10 +25,27 @@ pub(crate) fn start(log: &Log) {
         .with_writer(std::io::stderr)
         .with_ansi(in_color(std::io::stderr().is_terminal(), std::env::var_os("NO_COLOR")))
         .with_target(false);
-    let _ = match log.format {
-        LogFormat::Text => lines.try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
-    };
+    match log.format {
+        LogFormat::Text => {
+            let _ = lines.try_init();
+        }
+        LogFormat::Json => {
+            if lines.json().flatten_event(true).try_init().is_ok() {
+                std::panic::set_hook(Box::new(log_panic));
+            }
+        }
+    }
+}
+
+/// The default hook writes several lines that are no JSON.
+fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    tracing::error!(
+        panic.message = panic.payload_as_str().unwrap_or("not a text"),
+        panic.location = panic.location().map(ToString::to_string),
+        thread.name = thread.name(),
+        "a thread panicked"
+    );
 }
 
 /// Colour is for people at a terminal who did not set `NO_COLOR` (<https://no-color.org>).

@@ -69,7 +69,11 @@ impl Watch {
         Ok(())
     }
 
-    async fn lag(&self) -> Result<u64, BackendError> {
+    /// Orders published and not yet recorded.
+    ///
+    /// # Errors
+    /// What the ledger or the queue reports.
+    pub async fn lag(&self) -> Result<u64, BackendError> {
         let positions = self.backends.ledger.positions().await?;
         let ends = self.backends.queue.end_positions().await?;
         let behind = ends.iter().map(|end| {

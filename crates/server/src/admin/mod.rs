@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::HeaderValue;
-use axum::middleware::Next;
-use axum::response::Response;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use doorbuster_engine::audit;
 use doorbuster_engine::engine::Shared;
@@ -22,6 +22,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::api::{ApiError, fresh_json};
+use crate::docs;
+use crate::metrics::{Metrics, count_requests};
 use crate::problem;
 use crate::request_id::{RequestId, RequestIds};
 
@@ -35,6 +37,7 @@ pub(crate) struct AdminState {
     shared: Shared,
     operations: Operations,
     watch: Arc<Watch>,
+    metrics: Arc<Metrics>,
     tokens: Arc<Tokens>,
     request_ids: Arc<RequestIds>,
 }
@@ -57,18 +60,15 @@ pub(crate) struct AdminListener {
 
 impl AdminListener {
     /// Binds the address.
-    pub(crate) async fn bind(
-        address: SocketAddr,
-        shared: Shared,
-        catalog: Watch,
-        tokens: Tokens,
-    ) -> std::io::Result<Self> {
+    pub(crate) async fn bind(address: SocketAddr, metrics: Metrics, tokens: Tokens) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
+        let shared = metrics.shared.clone();
         let state = AdminState {
             operations: Operations::new(shared.backends.clone()),
             shared,
-            watch: Arc::new(catalog),
+            watch: Arc::clone(&metrics.watch),
+            metrics: Arc::new(metrics),
             tokens: Arc::new(tokens),
             request_ids: Arc::new(RequestIds::new()),
         };
@@ -101,10 +101,13 @@ fn router(state: AdminState) -> Router {
         .route("/admin/api/orders/{order}", get(orders::show))
         .route("/admin/api/orders/{order}/mark-paid", post(orders::mark_paid))
         .route("/admin/api/audit", get(run_audit))
+        .route("/metrics", get(metrics))
+        .route("/admin/openapi.json", get(docs::staff_document))
         .fallback(|id: RequestId| async move { problem::NOT_FOUND.said_to(id) })
         .method_not_allowed_fallback(|id: RequestId| async move { problem::METHOD_NOT_ALLOWED.said_to(id) })
         .layer(DefaultBodyLimit::max(1024 * 1024))
-        .layer(axum::middleware::from_fn_with_state(state.clone(), admit))
+        .layer(from_fn_with_state(state.clone(), admit))
+        .layer(from_fn_with_state(Arc::clone(&state.metrics.staff), count_requests))
         .with_state(state)
 }
 
@@ -138,6 +141,16 @@ async fn admit(
 fn unknown_token(id: RequestId) -> ApiError {
     let text = "The request needs one of the tokens in this server's token file in `Authorization: Bearer`.";
     ApiError::new(problem::UNAUTHENTICATED.because(text), id)
+}
+
+/// Counters and gauges for Prometheus; `docs/metrics.md` explains them.
+async fn metrics(State(state): State<AdminState>, headers: HeaderMap) -> Response {
+    let (kind, page) = state.metrics.scrape(headers.get(header::ACCEPT)).await;
+    let mut response = page.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 async fn run_audit(State(state): State<AdminState>, id: RequestId) -> Result<Response, ApiError> {

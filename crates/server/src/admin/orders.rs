@@ -9,7 +9,7 @@ use doorbuster_wire::{MarkPaid, Page, Paid};
 use serde::Deserialize;
 
 use super::AdminState;
-use crate::api::{ApiError, Segment, fresh_json};
+use crate::api::{ApiError, InPath, fresh_json};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
@@ -29,7 +29,7 @@ pub(super) struct ListQuery {
 /// A sale's orders by id. The cursor is the last order of the page before.
 pub(super) async fn list(
     State(state): State<AdminState>,
-    Segment(sale): Segment,
+    InPath(sale): InPath<String>,
     query: Result<Query<ListQuery>, QueryRejection>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
@@ -66,7 +66,7 @@ fn order_id(text: &str, id: RequestId) -> Result<OrderId, ApiError> {
 
 pub(super) async fn show(
     State(state): State<AdminState>,
-    Segment(order): Segment,
+    InPath(order): InPath<String>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let order = order_id(&order, id)?;
@@ -84,7 +84,7 @@ pub(super) async fn show(
 /// A payment that was received outside: stored by its event id, decided by the ledger.
 pub(super) async fn mark_paid(
     State(state): State<AdminState>,
-    Segment(order): Segment,
+    InPath(order): InPath<String>,
     id: RequestId,
     paid: Result<axum::Json<MarkPaid>, axum::extract::rejection::JsonRejection>,
 ) -> Result<Response, ApiError> {

@@ -14,7 +14,7 @@ use doorbuster_engine::stock::BucketId;
 use doorbuster_wire::{ItemDraft, Page, PreheatItem, PreheatReport, Rebuild, Restock, SaleDraft};
 
 use super::AdminState;
-use crate::api::{ApiError, Segment, Segments, fresh_json};
+use crate::api::{ApiError, InPath, fresh_json};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
@@ -145,7 +145,7 @@ pub(super) async fn list(State(state): State<AdminState>, id: RequestId) -> Resu
 
 pub(super) async fn show(
     State(state): State<AdminState>,
-    Segment(sale): Segment,
+    InPath(sale): InPath<String>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let found = state
@@ -161,7 +161,7 @@ pub(super) async fn show(
 
 pub(super) async fn preheat(
     State(state): State<AdminState>,
-    Segment(sale): Segment,
+    InPath(sale): InPath<String>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let outcome = state.operations.preheat(sale_id(&sale, id)?, LOAD_PATIENCE).await;
@@ -196,7 +196,7 @@ fn read_back(items: &[ItemReport]) -> Vec<PreheatItem> {
 
 pub(super) async fn rebuild(
     State(state): State<AdminState>,
-    Segment(sale): Segment,
+    InPath(sale): InPath<String>,
     id: RequestId,
     rebuild: JsonBody<Rebuild>,
 ) -> Result<Response, ApiError> {
@@ -233,7 +233,7 @@ pub(super) async fn rebuild(
 
 pub(super) async fn open(
     State(state): State<AdminState>,
-    Segment(sale): Segment,
+    InPath(sale): InPath<String>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let outcome = state.operations.open(sale_id(&sale, id)?).await;
@@ -242,7 +242,7 @@ pub(super) async fn open(
 
 pub(super) async fn pause(
     State(state): State<AdminState>,
-    Segment(sale): Segment,
+    InPath(sale): InPath<String>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let outcome = state.operations.pause(sale_id(&sale, id)?).await;
@@ -251,7 +251,7 @@ pub(super) async fn pause(
 
 pub(super) async fn close(
     State(state): State<AdminState>,
-    Segment(sale): Segment,
+    InPath(sale): InPath<String>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let outcome = state.operations.close(sale_id(&sale, id)?).await;
@@ -284,7 +284,7 @@ async fn changed(
 
 pub(super) async fn restock(
     State(state): State<AdminState>,
-    Segments(sale, item): Segments,
+    InPath((sale, item)): InPath<(String, String)>,
     id: RequestId,
     restock: JsonBody<Restock>,
 ) -> Result<Response, ApiError> {
@@ -308,11 +308,11 @@ pub(super) async fn restock(
     match report.map_err(|error| ApiError::fault(&error, id))? {
         RestockReport::Done(_) => {
             state.refresh().await;
-            show(State(state), Segment(sale.to_string()), id).await
+            show(State(state), InPath(sale.to_string()), id).await
         }
         RestockReport::Pending(_) => {
             state.refresh().await;
-            Ok((StatusCode::ACCEPTED, show(State(state), Segment(sale.to_string()), id).await?)
+            Ok((StatusCode::ACCEPTED, show(State(state), InPath(sale.to_string()), id).await?)
                 .into_response())
         }
         RestockReport::NotEnough => {

@@ -10,15 +10,19 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use doorbuster_engine::engine::Engine;
 use doorbuster_engine::fault::BackendError;
 use doorbuster_engine::order::UserId;
 use doorbuster_wire::Problem;
+use serde::de::DeserializeOwned;
 
 use crate::app::Readiness;
+use crate::docs;
 use crate::hot::CoreContext;
+use crate::metrics::count_requests;
 use crate::pages::Site;
 use crate::problem::{self, Word};
 use crate::request_id::RequestId;
@@ -43,7 +47,10 @@ pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
         .route("/api/time", get(health::time))
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
-        .route("/version", get(health::version));
+        .route("/version", get(health::version))
+        .route("/openapi.json", get(docs::public_document))
+        .route("/docs", get(docs::api))
+        .route("/docs/errors", get(docs::errors));
     if state.site.demo_tokens.is_some() {
         router = router.route("/demo/token", post(health::demo_token));
     }
@@ -51,6 +58,7 @@ pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
         .fallback(nothing_here)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(4 * 1024))
+        .layer(from_fn_with_state(Arc::clone(&context.figures.requests), count_requests))
         .with_state(state)
 }
 
@@ -119,39 +127,6 @@ impl<S: Sync> FromRequestParts<S> for RequestId {
     }
 }
 
-/// The only variable part of a route's path.
-pub(crate) struct Segment(pub(crate) String);
-
-/// The two variable parts of a route's path.
-pub(crate) struct Segments(pub(crate) String, pub(crate) String);
-
-fn not_found(parts: &Parts) -> ApiError {
-    match parts.extensions.get::<RequestId>() {
-        Some(id) => problem::NOT_FOUND.said_to(*id),
-        None => ApiError { problem: Box::new(problem::NOT_FOUND.problem()), retry_after: None },
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Segment {
-    type Rejection = ApiError;
-
-    /// A path that is not text names nothing.
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let path = Path::<String>::from_request_parts(parts, state).await;
-        path.map(|Path(text)| Self(text)).map_err(|_| not_found(parts))
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Segments {
-    type Rejection = ApiError;
-
-    /// A path that is not text names nothing.
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let path = Path::<(String, String)>::from_request_parts(parts, state).await;
-        path.map(|Path((one, other))| Self(one, other)).map_err(|_| not_found(parts))
-    }
-}
-
 /// Whether a request's If-None-Match names this tag: a list, weak tags, or `*`.
 pub(crate) fn is_known(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     let strong = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
@@ -176,6 +151,26 @@ impl FromRequestParts<ApiState> for Buyer {
         let token =
             header.and_then(crate::purchase::bearer).ok_or_else(|| problem::UNAUTHENTICATED.said_to(id))?;
         state.engine.gate().authenticate(token).map(Buyer).map_err(|_| problem::UNAUTHENTICATED.said_to(id))
+    }
+}
+
+/// Parts of the path; a path that is not text is answered like any other bad request.
+pub(crate) struct InPath<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for InPath<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(inner)) => Ok(Self(inner)),
+            Err(_) => {
+                let word = problem::INVALID_REQUEST;
+                Err(parts.extensions.get::<RequestId>().map_or_else(
+                    || ApiError { problem: Box::new(word.problem()), retry_after: None },
+                    |id| word.said_to(*id),
+                ))
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use doorbuster_engine::order::{OrderId, SaleId};
 use doorbuster_wire::MyOrders;
 use serde::Deserialize;
 
-use super::{ApiError, ApiState, Buyer, Segment, fresh_json, is_known};
+use super::{ApiError, ApiState, Buyer, InPath, fresh_json, is_known};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
@@ -35,7 +35,7 @@ pub(super) struct WaitQuery {
 /// from what it was when the request came in.
 pub(super) async fn show(
     State(state): State<ApiState>,
-    Segment(order): Segment,
+    InPath(order): InPath<String>,
     Buyer(user): Buyer,
     query: Result<Query<WaitQuery>, QueryRejection>,
     headers: HeaderMap,
@@ -81,7 +81,7 @@ fn etag(order: &MyOrder) -> HeaderValue {
 /// A user's orders in one sale, newest first.
 pub(super) async fn mine(
     State(state): State<ApiState>,
-    Segment(sale): Segment,
+    InPath(sale): InPath<String>,
     Buyer(user): Buyer,
     id: RequestId,
 ) -> Result<Response, ApiError> {
@@ -94,7 +94,7 @@ pub(super) async fn mine(
 /// Cancels before paying, queued or not.
 pub(super) async fn cancel(
     State(state): State<ApiState>,
-    Segment(order): Segment,
+    InPath(order): InPath<String>,
     Buyer(user): Buyer,
     id: RequestId,
 ) -> Result<Response, ApiError> {

@@ -6,14 +6,14 @@ use axum::response::{IntoResponse, Response};
 use doorbuster_engine::order::SaleId;
 use doorbuster_engine::stock::BucketId;
 
-use super::{ApiError, ApiState, Segment, is_known};
+use super::{ApiError, ApiState, InPath, is_known};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
 
 pub(super) async fn show(
     State(state): State<ApiState>,
-    Segment(sale): Segment,
+    InPath(sale): InPath<String>,
     headers: HeaderMap,
     id: RequestId,
 ) -> Result<Response, ApiError> {

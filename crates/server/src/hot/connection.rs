@@ -21,7 +21,7 @@ use tower::ServiceExt;
 use super::core::Core;
 use super::deadline::{Activity, Trust, Watched};
 use crate::problem;
-use crate::purchase::{self, Answer, Kind, PurchaseRequest};
+use crate::purchase::{self, Answer, Kind, PurchaseRequest, Said};
 use crate::request_id::RequestId;
 
 /// Most bytes of a purchase's body.
@@ -48,10 +48,13 @@ pub(super) async fn serve(stream: TcpStream, core: Arc<Core>, mut stop: watch::R
     let service = service_fn(move |request| {
         let (core, activity) = (Arc::clone(&core), Arc::clone(&answering));
         async move {
-            activity.answering();
+            let began = activity.answering();
             let trust = activity.trust();
-            let response = respond(&core, request, trust).await;
-            activity.idle();
+            let (response, purchase) = respond(&core, request, trust).await;
+            let ended = activity.idle();
+            if let Some(said) = purchase {
+                core.figures.purchase(said, ended.saturating_sub(began));
+            }
             Ok::<_, Infallible>(response)
         }
     });
@@ -84,21 +87,28 @@ pub(super) async fn serve(stream: TcpStream, core: Arc<Core>, mut stop: watch::R
     }
 }
 
-async fn respond(core: &Core, request: Request<Incoming>, trust: Trust) -> Response<Body> {
+/// The answer to a request; with what was said, when it was a purchase.
+async fn respond(core: &Core, request: Request<Incoming>, trust: Trust) -> (Response<Body>, Option<Said>) {
     let id = core.request_ids.next();
     if let Err(problem) = check_framing(&request, trust) {
-        return closing(write(Answer::problem(*problem, id), id));
+        core.figures.requests.count_unrouted(problem.status);
+        return (closing(write(Answer::problem(*problem, id), id)), None);
     }
-    let response = match purchase_item(request.uri().path()) {
-        Some(_) if request.method() == Method::POST => buy(core, request, id).await,
-        Some(_) => {
-            let mut response = write(Answer::problem(problem::METHOD_NOT_ALLOWED.problem(), id), id);
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
-            response
+    let (response, said) = match purchase_item(request.uri().path()) {
+        Some(_) if request.method() == Method::POST => {
+            let (response, said) = buy(core, request, id).await;
+            (response, Some(said))
         }
-        None => route(core, request, id).await,
+        Some(_) => {
+            let answer = Answer::problem(problem::METHOD_NOT_ALLOWED.problem(), id);
+            let said = answer.said;
+            let mut response = write(answer, id);
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+            (response, Some(said))
+        }
+        None => (route(core, request, id).await, None),
     };
-    if trust == Trust::LastRequest { closing(response) } else { response }
+    if trust == Trust::LastRequest { (closing(response), said) } else { (response, said) }
 }
 
 /// A request that two parsers could read as two different ones is refused.
@@ -125,17 +135,22 @@ fn purchase_item(path: &str) -> Option<&str> {
     (!item.contains('/')).then_some(item)
 }
 
-async fn buy(core: &Core, request: Request<Incoming>, id: RequestId) -> Response<Body> {
+async fn buy(core: &Core, request: Request<Incoming>, id: RequestId) -> (Response<Body>, Said) {
     let (head, body) = request.into_parts();
+    let bodiless = body.is_end_stream();
+    let refuse = |problem: Box<Problem>, whole: bool| {
+        let answer = Answer::problem(*problem, id);
+        let said = answer.said;
+        // What stands behind a body that was not read cannot be.
+        (if whole { write(answer, id) } else { closing(write(answer, id)) }, said)
+    };
     let item = match purchase::item(&core.engine, purchase_item(head.uri.path()).unwrap_or_default()) {
         Ok(item) => item,
-        Err(problem) if body.is_end_stream() => return write(Answer::problem(*problem, id), id),
-        // The body is not read: nothing behind it can be.
-        Err(problem) => return closing(write(Answer::problem(*problem, id), id)),
+        Err(problem) => return refuse(problem, bodiless),
     };
     let body = match read_body(core, &head.headers, body).await {
         Ok(body) => body,
-        Err(problem) => return closing(write(Answer::problem(*problem, id), id)),
+        Err(problem) => return refuse(problem, false),
     };
     let header = |name| head.headers.get(name).map(HeaderValue::as_bytes);
     let request = PurchaseRequest {
@@ -146,7 +161,8 @@ async fn buy(core: &Core, request: Request<Incoming>, id: RequestId) -> Response
         body: &body,
     };
     let answer = purchase::purchase(&core.engine, request, id).await;
-    write(answer, id)
+    let said = answer.said;
+    (write(answer, id), said)
 }
 
 /// The whole body, within its size and time; for most requests there is none.

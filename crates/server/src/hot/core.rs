@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::connection;
 use super::{CoreContext, Limits};
 use crate::api;
+use crate::metrics::CoreFigures;
 use crate::request_id::RequestIds;
 
 /// Longest pause after the system refused a connection, such as for want of file descriptors.
@@ -26,7 +27,7 @@ pub(super) struct Core {
     pub(super) router: Router,
     pub(super) request_ids: RequestIds,
     pub(super) limits: Limits,
-    open: AtomicUsize,
+    pub(super) figures: Arc<CoreFigures>,
     places: Arc<Places>,
 }
 
@@ -64,7 +65,7 @@ async fn serve(socket: StdListener, context: CoreContext) {
         router,
         request_ids: RequestIds::new(),
         limits: context.limits,
-        open: AtomicUsize::new(0),
+        figures: Arc::clone(&context.figures),
         places: Arc::clone(&context.places),
     });
     let mut stop = context.stop.clone();
@@ -75,11 +76,14 @@ async fn serve(socket: StdListener, context: CoreContext) {
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => {
-                if let Some(place) = Place::take(&core, peer.ip()) {
+            Ok((stream, peer)) => match Place::take(&core, peer.ip()) {
+                Some(place) => {
                     tokio::spawn(serve_connection(stream, place, context.stop.clone()));
                 }
-            }
+                None => {
+                    core.figures.turned_away.fetch_add(1, Ordering::Relaxed);
+                }
+            },
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 let _ = tokio::time::timeout(ACCEPT_PAUSE, stop.wait_for(|stopped| *stopped)).await;
@@ -111,13 +115,13 @@ fn detach(in_flight: watch::Sender<usize>) -> Detach {
 async fn drain(core: &Core, in_flight: &watch::Sender<usize>) {
     let mut look = tokio::time::interval(Duration::from_millis(10));
     let drained = async {
-        while core.open.load(Ordering::Relaxed) > 0 || *in_flight.borrow() > 0 {
+        while core.figures.connections.load(Ordering::Relaxed) > 0 || *in_flight.borrow() > 0 {
             look.tick().await;
         }
     };
     if tokio::time::timeout(core.limits.drain, drained).await.is_err() {
         tracing::warn!(
-            connections = core.open.load(Ordering::Relaxed),
+            connections = core.figures.connections.load(Ordering::Relaxed),
             "closing connections that did not end in time"
         );
     }
@@ -152,7 +156,7 @@ impl Place {
         }
         *count += 1;
         places.open.fetch_add(1, Ordering::Relaxed);
-        core.open.fetch_add(1, Ordering::Relaxed);
+        core.figures.connections.fetch_add(1, Ordering::Relaxed);
         Some(Self { core: Arc::clone(core), address })
     }
 }
@@ -160,7 +164,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let places = &self.core.places;
-        self.core.open.fetch_sub(1, Ordering::Relaxed);
+        self.core.figures.connections.fetch_sub(1, Ordering::Relaxed);
         places.open.fetch_sub(1, Ordering::Relaxed);
         let mut by_address = places.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = by_address.get_mut(&self.address) {

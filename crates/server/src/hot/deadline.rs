@@ -61,9 +61,11 @@ impl Activity {
         })
     }
 
-    fn set(&self, state: u64) {
-        let ms = u64::try_from(self.accepted.elapsed().as_millis()).unwrap_or(u64::MAX >> 2);
+    fn set(&self, state: u64) -> Duration {
+        let now = self.accepted.elapsed();
+        let ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX >> 2);
         self.word.store(ms << 2 | state, Ordering::Relaxed);
+        now
     }
 
     fn get(&self) -> (u64, Duration) {
@@ -79,14 +81,14 @@ impl Activity {
         }
     }
 
-    /// A request's head is whole.
-    pub(super) fn answering(&self) {
-        self.set(ANSWERING);
+    /// A request's head is whole. Answers the connection's age.
+    pub(super) fn answering(&self) -> Duration {
+        self.set(ANSWERING)
     }
 
-    /// The answer is made; the next request may come.
-    pub(super) fn idle(&self) {
-        self.set(IDLE);
+    /// The answer is made; the next request may come. Answers the connection's age.
+    pub(super) fn idle(&self) -> Duration {
+        self.set(IDLE)
     }
 
     /// What the bytes so far say about the request at hand.

@@ -1,0 +1,216 @@
+//! The ledger, measured.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use super::Seen;
+use crate::clock::Timestamp;
+use crate::delivery::{Batch, Position};
+use crate::fault::BackendError;
+use crate::ledger::{
+    BookSnapshot, Books, CancelOutcome, ChangeOutcome, Ledger, LoadSnapshot, Orders, PayOutcome,
+    PaymentEvent, Payments, Positions, RebuildOutcome, RecordOutcome, ReleaseRow, Releases, RestockIntent,
+    RestockOutcome, Restocks, Sales,
+};
+use crate::order::{Epoch, ItemId, Order, OrderId, OrderPlaced, OrderStatus, SaleId, UserId};
+use crate::sale::{LoaderToken, NewSale, Sale, SaleState};
+
+pub(super) struct ObservedLedger {
+    pub(super) inner: Arc<dyn Ledger>,
+    pub(super) seen: Seen,
+}
+
+/// Places of the words in `ORDERS`.
+const RECORDED: usize = 0;
+const KNOWN_BEFORE: usize = 1;
+const REJECTED: usize = 2;
+const DEAD_LETTER: usize = 3;
+const EXPIRED: usize = 4;
+const CANCELLED: usize = 5;
+const PAID: usize = 6;
+
+#[async_trait]
+impl Sales for ObservedLedger {
+    async fn create_sale(&self, sale: &NewSale) -> Result<Sale, BackendError> {
+        self.seen.call(self.inner.create_sale(sale)).await
+    }
+
+    async fn sales(&self) -> Result<Vec<Sale>, BackendError> {
+        self.seen.call(self.inner.sales()).await
+    }
+
+    async fn sale(&self, id: SaleId) -> Result<Option<Sale>, BackendError> {
+        self.seen.call(self.inner.sale(id)).await
+    }
+
+    async fn change_state(
+        &self,
+        id: SaleId,
+        to: SaleState,
+        opens_at: Option<Timestamp>,
+    ) -> Result<ChangeOutcome, BackendError> {
+        self.seen.call(self.inner.change_state(id, to, opens_at)).await
+    }
+
+    async fn begin_rebuild(
+        &self,
+        id: SaleId,
+        from: Epoch,
+        reason: &str,
+        token: LoaderToken,
+        lease: Duration,
+    ) -> Result<RebuildOutcome, BackendError> {
+        self.seen.call(self.inner.begin_rebuild(id, from, reason, token, lease)).await
+    }
+
+    async fn put_barriers(
+        &self,
+        id: SaleId,
+        token: LoaderToken,
+        ends: &[Position],
+    ) -> Result<Option<Vec<Position>>, BackendError> {
+        self.seen.call(self.inner.put_barriers(id, token, ends)).await
+    }
+
+    async fn load_snapshot(
+        &self,
+        id: SaleId,
+        token: LoaderToken,
+        after: Option<OrderId>,
+        limit: usize,
+    ) -> Result<Option<LoadSnapshot>, BackendError> {
+        self.seen.call(self.inner.load_snapshot(id, token, after, limit)).await
+    }
+
+    async fn finish_rebuild(&self, id: SaleId, token: LoaderToken) -> Result<bool, BackendError> {
+        self.seen.call(self.inner.finish_rebuild(id, token)).await
+    }
+}
+
+#[async_trait]
+impl Restocks for ObservedLedger {
+    async fn begin_restock(
+        &self,
+        operation: Uuid,
+        sale: SaleId,
+        item: ItemId,
+        units: i64,
+    ) -> Result<RestockOutcome, BackendError> {
+        self.seen.call(self.inner.begin_restock(operation, sale, item, units)).await
+    }
+
+    async fn end_restock(
+        &self,
+        operation: Uuid,
+        applied: bool,
+    ) -> Result<Option<RestockIntent>, BackendError> {
+        self.seen.call(self.inner.end_restock(operation, applied)).await
+    }
+
+    async fn open_restocks(&self) -> Result<Vec<RestockIntent>, BackendError> {
+        self.seen.call(self.inner.open_restocks()).await
+    }
+}
+
+#[async_trait]
+impl Orders for ObservedLedger {
+    async fn record(&self, batch: &Batch) -> Result<RecordOutcome, BackendError> {
+        let figures = &self.seen.figures;
+        let call = self.seen.call(self.inner.record(batch));
+        let outcome = self.seen.timed(&figures.record, call).await?;
+        if let RecordOutcome::Recorded(recorded) = &outcome {
+            figures.orders.add(RECORDED, recorded.pending);
+            figures.orders.add(KNOWN_BEFORE, recorded.known);
+            figures.orders.add(REJECTED, recorded.rejected);
+            figures.orders.add(DEAD_LETTER, recorded.dead);
+        }
+        Ok(outcome)
+    }
+
+    async fn expire(&self, limit: usize) -> Result<u64, BackendError> {
+        let expired = self.seen.call(self.inner.expire(limit)).await?;
+        self.seen.figures.orders.add(EXPIRED, expired);
+        Ok(expired)
+    }
+
+    async fn cancel(
+        &self,
+        id: OrderId,
+        user: &UserId,
+        queued: Option<&OrderPlaced>,
+    ) -> Result<CancelOutcome, BackendError> {
+        let outcome = self.seen.call(self.inner.cancel(id, user, queued)).await?;
+        if matches!(outcome, CancelOutcome::Cancelled(_)) {
+            self.seen.figures.orders.add(CANCELLED, 1);
+        }
+        Ok(outcome)
+    }
+
+    async fn order(&self, id: OrderId) -> Result<Option<Order>, BackendError> {
+        self.seen.call(self.inner.order(id)).await
+    }
+
+    async fn orders_of(&self, sale: SaleId, user: &UserId, limit: usize) -> Result<Vec<Order>, BackendError> {
+        self.seen.call(self.inner.orders_of(sale, user, limit)).await
+    }
+
+    async fn orders(
+        &self,
+        sale: SaleId,
+        after: Option<OrderId>,
+        limit: usize,
+    ) -> Result<Vec<Order>, BackendError> {
+        self.seen.call(self.inner.orders(sale, after, limit)).await
+    }
+
+    async fn statuses(&self, ids: &[OrderId]) -> Result<Vec<Option<OrderStatus>>, BackendError> {
+        self.seen.call(self.inner.statuses(ids)).await
+    }
+}
+
+#[async_trait]
+impl Payments for ObservedLedger {
+    async fn pay(&self, event: &PaymentEvent) -> Result<PayOutcome, BackendError> {
+        let outcome = self.seen.call(self.inner.pay(event)).await?;
+        if outcome == PayOutcome::Paid {
+            self.seen.figures.orders.add(PAID, 1);
+        }
+        Ok(outcome)
+    }
+}
+
+#[async_trait]
+impl Releases for ObservedLedger {
+    async fn releases_due(&self, skip: &[SaleId], limit: usize) -> Result<Vec<ReleaseRow>, BackendError> {
+        self.seen.call(self.inner.releases_due(skip, limit)).await
+    }
+
+    async fn releases_done(&self, orders: &[OrderId]) -> Result<(), BackendError> {
+        self.seen.call(self.inner.releases_done(orders)).await
+    }
+
+    async fn ensure_releases(&self, orders: &[OrderId]) -> Result<(), BackendError> {
+        self.seen.call(self.inner.ensure_releases(orders)).await
+    }
+}
+
+#[async_trait]
+impl Positions for ObservedLedger {
+    async fn register(&self, partitions: &[Position]) -> Result<(), BackendError> {
+        self.seen.call(self.inner.register(partitions)).await
+    }
+
+    async fn positions(&self) -> Result<Vec<Position>, BackendError> {
+        self.seen.call(self.inner.positions()).await
+    }
+}
+
+#[async_trait]
+impl Books for ObservedLedger {
+    async fn books(&self) -> Result<BookSnapshot, BackendError> {
+        self.seen.call(self.inner.books()).await
+    }
+}

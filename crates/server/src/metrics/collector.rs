@@ -1,0 +1,224 @@
+//! Writes the figures out by name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use doorbuster_engine::observed::{BOUNDS_US, LAYERS, Reading};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+use super::{Metrics, Standing};
+
+/// The purchase's route, which stands before the router.
+const PURCHASE: &str = "/api/flash-sales/items/{item}/purchase";
+
+/// One scrape: all counters, and how things stood when it began.
+pub(super) struct Scrape {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) standing: Standing,
+}
+
+impl fmt::Debug for Scrape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scrape")
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page { encoder };
+        self.listeners(&mut page)?;
+        self.stages(&mut page)?;
+        self.latencies(&mut page)?;
+        self.sales(&mut page)?;
+        self.whole(&mut page)
+    }
+}
+
+impl Scrape {
+    /// What buyers and staff were answered. (The library adds `_total` to a counter's name.)
+    fn listeners(&self, page: &mut Page<'_>) -> fmt::Result {
+        let cores = &self.metrics.cores;
+        let mut purchases: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut requests: BTreeMap<[String; 3], u64> = BTreeMap::new();
+        let row = |listener: &str, route: &str, class: u16| {
+            [listener.to_owned(), route.to_owned(), format!("{class}xx")]
+        };
+        for core in cores {
+            for (word, status, count) in core.purchases() {
+                *purchases.entry(word).or_default() += count;
+                *requests.entry(row("public", PURCHASE, status / 100)).or_default() += count;
+            }
+            for ((route, class), count) in core.requests.read() {
+                *requests.entry(row("public", &route, class)).or_default() += count;
+            }
+        }
+        for ((route, class), count) in self.metrics.staff.read() {
+            *requests.entry(row("admin", &route, class)).or_default() += count;
+        }
+        let purchases = purchases.into_iter().map(|(word, count)| ([word.to_owned()], count));
+        page.counters("purchases", "Answered purchases by what was said", ["outcome"], purchases)?;
+        let labels = ["listener", "route", "status"];
+        page.counters("http_requests", "Answered requests by route and status class", labels, requests)?;
+        let open: usize = cores.iter().map(|core| core.connections.load(Ordering::Relaxed)).sum();
+        page.gauges("connections", "Open connections of buyers", [], [([], open as u64)])?;
+        let away = cores.iter().map(|core| core.turned_away.load(Ordering::Relaxed)).sum();
+        page.counters("connections_refused", "Connections closed for too many were open", [], [([], away)])
+    }
+
+    /// What the stages answered, at the seam between them.
+    fn stages(&self, page: &mut Page<'_>) -> fmt::Result {
+        let seen = &self.metrics.observed;
+        let words = |(word, count): (&str, u64)| ([word.to_owned()], count);
+        let reserved = seen.reserved.read().map(words);
+        page.counters("reserve", "Requests that reached the stock, by its answer", ["outcome"], reserved)?;
+        let published = seen.published.read().map(words);
+        page.counters(
+            "publish",
+            "Orders published to the queue, by what became of it",
+            ["outcome"],
+            published,
+        )?;
+        let orders = seen.orders.read().map(words);
+        page.counters("orders", "Orders in the ledger, by what happened to them", ["event"], orders)?;
+        let faults = seen.faults().map(|(layer, fault, count)| ([layer.to_owned(), fault.to_owned()], count));
+        page.counters("backend_faults", "Failed calls to a stage", ["layer", "fault"], faults)?;
+        let workers = seen.workers();
+        let steps = workers.iter().flat_map(|worker| {
+            worker.steps.read().map(|(ended, count)| ([worker.name.to_owned(), ended.to_owned()], count))
+        });
+        page.counters("worker_steps", "Steps of the workers, by how they ended", ["worker", "outcome"], steps)
+    }
+
+    fn latencies(&self, page: &mut Page<'_>) -> fmt::Result {
+        let seen = &self.metrics.observed;
+        let (mut accepted, mut refused) = (Reading::default(), Reading::default());
+        for core in &self.metrics.cores {
+            accepted.add(&core.accepted.read());
+            refused.add(&core.refused.read());
+        }
+        let purchases = [(["accepted".to_owned()], accepted), (["refused".to_owned()], refused)];
+        let name = "purchase_duration_seconds";
+        page.histograms(name, "From a purchase's head to its answer", ["answer"], purchases)?;
+        for (name, help, latency) in [
+            ("reserve_duration_seconds", "Reserve calls to the stock, each for many requests", &seen.reserve),
+            ("publish_duration_seconds", "Publish calls to the queue, until durable", &seen.publish),
+            ("record_duration_seconds", "Record calls to the ledger, each for many orders", &seen.record),
+        ] {
+            page.histograms(name, help, [], [([], latency.read())])?;
+        }
+        Ok(())
+    }
+
+    /// How the running sales stand.
+    fn sales(&self, page: &mut Page<'_>) -> fmt::Result {
+        let sales = &self.standing.sales;
+        let levels = || sales.iter().filter_map(|(sale, level)| Some((sale, level.as_ref()?)));
+        let units = levels().flat_map(|(sale, level)| {
+            level.items.iter().flat_map(move |it| {
+                let paid = sale.item(it.item).map_or(0, |item| item.paid);
+                let held = it.allocated.saturating_sub(it.free).saturating_sub(paid);
+                [("free", it.free), ("held", held), ("sold", paid)].map(|(state, units)| {
+                    ([sale.id.to_string(), it.item.to_string(), state.to_owned()], units)
+                })
+            })
+        });
+        page.gauges("stock_units", "Units of running sales", ["sale", "item", "state"], units)?;
+        let entries = levels().map(|(sale, level)| ([sale.id.to_string()], level.unconfirmed));
+        page.gauges("outbox_entries", "Holds not yet known to be recorded", ["sale"], entries)?;
+        let ages = levels().map(|(sale, level)| {
+            let age = level.oldest_unconfirmed.map_or(0.0, |at| level.now.since(at).as_secs_f64());
+            ([sale.id.to_string()], age)
+        });
+        page.gauges("outbox_oldest_age_seconds", "Age of the oldest such hold", ["sale"], ages)?;
+        let fences = sales.iter().map(|(sale, level)| {
+            let fenced = sale.fence.is_some() || level.as_ref().is_some_and(|level| level.fenced);
+            ([sale.id.to_string()], u64::from(fenced))
+        });
+        page.gauges("sale_fenced", "1 while a running sale is being rebuilt", ["sale"], fences)
+    }
+
+    /// How the process stands.
+    fn whole(&self, page: &mut Page<'_>) -> fmt::Result {
+        let standing = &self.standing;
+        let lag = standing.lag.map(|lag| ([], lag));
+        page.gauges("queue_lag_orders", "Orders published and not yet recorded", [], lag)?;
+        let age = standing.lag_age.map(|age| ([], age.as_secs_f64()));
+        page.gauges("queue_lag_seconds", "At most the age of the oldest such order", [], age)?;
+        let busy = u64::from(self.metrics.shared.backpressure.is_on());
+        page.gauges("backpressure", "1 while new orders are refused as BUSY", [], [([], busy)])?;
+        let up = LAYERS.iter().zip(standing.up).map(|(layer, up)| ([(*layer).to_owned()], u64::from(up)));
+        page.gauges("layer_up", "1 when the layer answered this scrape", ["layer"], up)?;
+        let version = [([env!("CARGO_PKG_VERSION").to_owned()], 1_u64)];
+        page.gauges("build_info", "Always 1; the label says which program this is", ["version"], version)
+    }
+}
+
+/// The page being written.
+struct Page<'a> {
+    encoder: DescriptorEncoder<'a>,
+}
+
+impl Page<'_> {
+    fn counters<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: [&str; N],
+        rows: impl IntoIterator<Item = ([String; N], u64)>,
+    ) -> fmt::Result {
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (values, count) in rows {
+            let row = pair(labels, values);
+            metric.encode_family(&row)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+        }
+        Ok(())
+    }
+
+    fn gauges<const N: usize, V: EncodeGaugeValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: [&str; N],
+        rows: impl IntoIterator<Item = ([String; N], V)>,
+    ) -> fmt::Result {
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (values, value) in rows {
+            let row = pair(labels, values);
+            metric.encode_family(&row)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    fn histograms<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: [&str; N],
+        rows: impl IntoIterator<Item = ([String; N], Reading)>,
+    ) -> fmt::Result {
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for (values, reading) in rows {
+            let row = pair(labels, values);
+            let seconds = |us: u64| std::time::Duration::from_micros(us).as_secs_f64();
+            let bounds = BOUNDS_US.into_iter().map(seconds).chain([f64::INFINITY]);
+            let buckets: Vec<(f64, u64)> = bounds.zip(reading.buckets).collect();
+            let mut family = metric.encode_family(&row)?;
+            family.encode_histogram::<NoLabelSet>(
+                seconds(reading.sum_us),
+                reading.count(),
+                &buckets,
+                None,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn pair<const N: usize>(labels: [&str; N], values: [String; N]) -> [(&str, String); N] {
+    let mut values = values.into_iter();
+    labels.map(|label| (label, values.next().unwrap_or_default()))
+}

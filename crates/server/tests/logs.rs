@@ -1,0 +1,93 @@
+//! Logs: one line of JSON per event, whatever is sent, and never a secret.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod served;
+
+use serde_json::Value;
+use served::{ADMIN, SECRET, Served, VIEWER, request, send};
+
+/// A line of its own and a terminal's colour, if they are not escaped.
+const FORGED: &str = r#"%0A{"level":"FATAL","message":"forged"}%1b[31m"#;
+/// The same in a path.
+const FORGED_PATH: &str = "%0A%7B%22level%22:%22FATAL%22,%22message%22:%22forged%22%7D%1b%5B31m";
+
+#[test]
+fn what_is_sent_cannot_forge_a_line() {
+    let server = Served::start();
+    let (_, item) = server.open_sale(1, 1);
+    let hostile: [&[u8]; 4] = [
+        b"GET /api/flash-sales/orders/%0A%1b[31m HTTP/1.1\r\nHost: x\r\nConnection: close\r\nUser-Agent: a\n{\"level\":\"FATAL\"}\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nUser-Agent: \x1b[31mred\r\n\r\n",
+        b"GET /\x1b[31m HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x1b[31m\n{\"level\":\"FATAL\",\"message\":\"forged\"}\n\r\n\r\n",
+    ];
+    for bytes in hostile {
+        assert!(send(server.public, bytes).status < 500);
+        assert!(send(server.admin, bytes).status < 500);
+    }
+    let more = format!("User-Agent: {FORGED}\r\ntraceparent: \t{FORGED}\u{85}\r\nX-Request-Id: {FORGED}\r\n");
+    let path = format!("/api/flash-sales/items/{item}/purchase?{FORGED_PATH}");
+    let bought = request(server.public, "POST", &path, Some(&server.token("eve\"\\u000a")), None, &more);
+    assert_eq!(bought.status, 202, "{bought:?}");
+    // The staff's changes are logged with their path.
+    let path = format!("/admin/api/sales/{FORGED_PATH}/open");
+    assert_eq!(request(server.admin, "POST", &path, Some(ADMIN), None, &more).word(), "SALE_NOT_FOUND");
+
+    let lines = server.stop();
+    for line in &lines {
+        let event: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(["DEBUG", "INFO", "WARN", "ERROR"].contains(&event["level"].as_str().unwrap()), "{line}");
+        assert!(event["timestamp"].is_string() && event["message"].is_string(), "{line}");
+        assert_ne!(event["message"], "forged");
+        assert!(!line.chars().any(char::is_control), "{line:?}");
+    }
+    assert!(lines.iter().any(|line| line.contains("the staff changed something")));
+}
+
+#[test]
+fn an_accepted_order_is_one_line_at_debug() {
+    let server = Served::start();
+    let (_, item) = server.open_sale(10, 1);
+    let order = server.buy(&item, "alice").json()["orderId"].as_str().unwrap().to_owned();
+    assert_eq!(server.buy(&item, "alice").word(), "ALREADY_PURCHASED");
+    let events: Vec<Value> = server.stop().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let accepted: Vec<&Value> = events.iter().filter(|event| event["order.id"] == order.as_str()).collect();
+    assert_eq!(accepted.len(), 1, "{accepted:?}");
+    assert_eq!(accepted[0]["level"], "DEBUG");
+    assert_eq!(accepted[0]["item.id"], item.as_str());
+    assert_eq!(accepted[0]["request.id"].as_str().unwrap().len(), 24);
+}
+
+#[test]
+fn no_output_of_a_run_has_a_secret() {
+    let server = Served::start();
+    let (sale, item) = server.open_sale(2, 1);
+    let tokens = ["alice", "bob", "carol"].map(|user| server.token(user));
+    let mut outputs = Vec::new();
+    let purchase = format!("/api/flash-sales/items/{item}/purchase");
+    for token in &tokens {
+        for (method, path) in
+            [("POST", purchase.as_str()), ("GET", "/api/flash-sales/sales/1/orders"), ("PUT", &purchase)]
+        {
+            outputs.push(server.buyer(method, path, Some(token), None));
+            outputs.push(server.buyer(method, path, Some(&token[..token.len() - 1]), None));
+            // A buyer's token at the staff's door and the other way round.
+            outputs.push(request(server.admin, "GET", "/admin/api/audit", Some(token), None, ""));
+            outputs.push(server.buyer(method, path, Some(ADMIN), None));
+        }
+    }
+    for path in
+        ["/admin/api/sales".to_owned(), format!("/admin/api/sales/{sale}/orders"), "/metrics".to_owned()]
+    {
+        outputs.push(request(server.admin, "GET", &path, Some(VIEWER), None, ""));
+        outputs.push(request(server.admin, "POST", &path, Some(VIEWER), None, ""));
+    }
+    assert!(outputs.iter().any(|it| it.status == 202) && outputs.iter().any(|it| it.status == 403));
+    let mut texts: Vec<String> = outputs.into_iter().map(|it| it.head + &it.body).collect();
+    texts.extend(server.stop());
+    let signature = |token: &String| token.rsplit('.').next().unwrap().to_owned();
+    let secrets = [SECRET, ADMIN, VIEWER].map(str::to_owned).into_iter().chain(tokens.iter().map(signature));
+    for secret in secrets {
+        assert!(!texts.iter().any(|text| text.contains(&secret)), "{secret} is in an output");
+    }
+}
