@@ -50,7 +50,15 @@ pub(crate) const AREAS: &[Area] = &[
         name: "conformance",
         shows: "every backend keeps every promise of its trait",
         requirements: &[],
-        steps: |root| Ok(vec![chosen(root, "crates/engine", |_| true, &[])?]),
+        steps: |root| Ok(vec![chosen(root, "crates/engine", |test| test != "simulation", &[])?]),
+    },
+    Area {
+        name: "simulation",
+        shows: "2,000 seeds of operations and faults break no invariant, and notice planted faults",
+        requirements: &[],
+        steps: |root| {
+            Ok(vec![chosen(root, "crates/engine", |test| test == "simulation", &["--nocapture"])?])
+        },
     },
     Area {
         name: "http",

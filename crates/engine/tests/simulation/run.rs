@@ -67,6 +67,15 @@ fn life(outside: &mut Outside, random: &mut Random, outcome: &mut Outcome, left:
             settle(&mut world, outside).await?;
         }
         fate.set_odds(bad_odds(random));
+        // Sometimes the next death comes right after the start.
+        if random.one_in(3) {
+            let _ = world.workers[0].step().await;
+            if random.one_in(2) && outcome.trace.len() > 1 {
+                outcome.trace.push("died young".to_owned());
+                *left -= 1;
+                return Ok(());
+            }
+        }
         while *left > 0 {
             *left -= 1;
             let died = tokio::select! {
@@ -129,7 +138,10 @@ async fn operation(world: &mut World, outside: &mut Outside, random: &mut Random
         36..=41 => pay(world, outside, random).await,
         42..=43 => restock(world, outside, random).await,
         44..=77 => {
-            let index = usize::try_from(random.below(world.workers.len() as u64)).unwrap();
+            // The recorders more often than the rest: they are what queue and ledger meet in.
+            let of = if random.one_in(4) { 0 } else { random.below(world.workers.len() as u64) };
+            let half = world.workers.len() as u64 / 2;
+            let index = usize::try_from(if of == 0 { half * random.below(2) } else { of }).unwrap();
             let worker = &mut world.workers[index];
             let said = match worker.step().await {
                 Ok(Step::Worked(count)) => format!("did {count}"),
@@ -189,6 +201,13 @@ async fn surroundings(choice: u64, world: &World, outside: &mut Outside, random:
             *world.stock.inner.lock().unwrap() = old.unwrap_or_else(|| std::sync::Arc::new(fresh));
             outside.clients.stock_was_lost = true;
             text.to_owned()
+        }
+        101 if random.one_in(2) => {
+            let epoch = world.sale().await.epoch;
+            let nobody = doorbuster_engine::sale::LoaderToken::NOBODY;
+            let begun =
+                world.backends.ledger.begin_rebuild(SALE, epoch, "an operator", nobody, Duration::MAX).await;
+            format!("an operator rebuilds: {}", begun.is_ok())
         }
         101 => {
             let operations = doorbuster_engine::operate::Operations::new(world.backends.clone());

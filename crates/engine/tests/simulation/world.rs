@@ -116,7 +116,7 @@ impl World {
             Arc::new(SqliteLedger::open(&path, Arc::clone(&clock)).map_err(|error| error.to_string())?);
         let positions = ledger.positions().await.unwrap();
         let recorded = |topic: &_| positions.iter().find(|it| it.topic == *topic).map_or(0, |it| it.next);
-        let options = QueueOptions { segment_bytes: 3_000, reserve_bytes: 64, ..QueueOptions::default() };
+        let options = QueueOptions { segment_bytes: 1_200, reserve_bytes: 64, ..QueueOptions::default() };
         let queue =
             EmbeddedQueue::open_on(Arc::new(outside.disk.clone()), recorded, Arc::clone(&clock), options);
         let queue: Arc<dyn Queue> = Arc::new(queue.map_err(|error| error.to_string())?);

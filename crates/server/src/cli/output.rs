@@ -1,5 +1,7 @@
 //! Data on standard output, messages on standard error.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the one place of the server that prints")]
+#![expect(clippy::print_stderr, reason = "the one place of the server that prints")]
+
+use std::io::Write;
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -46,9 +48,14 @@ impl Output {
     }
 }
 
-/// One line of data.
+/// One line of data. A reader that went away, such as `head`, has all it wanted.
 pub(crate) fn line(text: &str) {
-    println!("{text}");
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = writeln!(out, "{text}")
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        say(&format!("standard output cannot be written: {error}"));
+    }
 }
 
 /// One message to the person at the terminal.
