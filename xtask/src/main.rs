@@ -1,11 +1,13 @@
-//! Doorbuster's house commands: `cargo xtask test` and `cargo xtask tidy`.
+//! Doorbuster's house commands: `cargo xtask test`, `cargo xtask tidy` and `cargo xtask bench`.
 //!
 //! `test.rs` runs the areas that `areas.rs` lists; `tidy/` holds the house rules that a tool can
-//! check; `requirements.rs` knows the outside programs and how to get them. Nothing here depends
-//! on another package of the workspace, so a broken engine still gets its tests run.
+//! check; `bench/` measures us beside yardsticks; `requirements.rs` knows the outside programs and
+//! how to get them. Nothing here depends on another package of the workspace, so a broken engine
+//! still gets its tests run.
 #![expect(clippy::print_stdout, reason = "a command line tool: printing is what it does")]
 
 mod areas;
+mod bench;
 mod demo;
 mod requirements;
 mod run;
@@ -45,6 +47,22 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
+    /// Measure us beside nginx, SQLite and ourselves, and write docs/performance.md
+    #[command(after_help = BENCH_HELP)]
+    Bench {
+        /// The rows to measure; all of them when none is named
+        #[arg(value_name = "ROW", value_parser = PossibleValuesParser::new(bench::names()))]
+        rows: Vec<String>,
+        /// Install the outside programs that are missing
+        #[arg(long)]
+        install: bool,
+        /// How to print the figures on standard output
+        #[arg(long, default_value = "text", value_parser = ["text", "json"])]
+        output: String,
+        /// How often ours and the yardstick take turns
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+    },
 }
 
 const TEST_HELP: &str = "\
@@ -60,6 +78,14 @@ Examples:
   cargo xtask tidy            all checks
   cargo xtask tidy --quick    the checks that compile nothing: about a second";
 
+const BENCH_HELP: &str = "\
+Examples:
+  cargo xtask bench --install     install the yardsticks, measure every row: about ten minutes
+  cargo xtask bench 1 7           two rows; the figures of the others stay as they are
+  cargo xtask bench instructions  what regressions show in: it does not depend on the machine's mood
+
+It is a benchmark, not a test: close everything else first. The exit code is 1 if a goal was missed.";
+
 fn area_names() -> Vec<&'static str> {
     areas::AREAS.iter().map(|area| area.name).collect()
 }
@@ -69,6 +95,9 @@ fn main() -> Result<ExitCode> {
     let root = run::repository_root()?;
     let passed = match cli.command {
         Task::Test { areas, install } => test::run(&root, &areas, install),
+        Task::Bench { rows, install, output, rounds } => {
+            bench::run(&root, &rows, install, output == "json", rounds)?
+        }
         Task::Tidy { quick } => tidy::run(&root, !quick)?.passed,
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::run::{line_of, shown};
+use crate::run::{line_of, reported};
 
 /// One outside program.
 #[derive(Debug)]
@@ -86,30 +86,30 @@ pub(crate) fn ensure(requirements: &[&Requirement], install: bool) -> Result<boo
     if install {
         for mut command in commands {
             // A failure shows below, by the program that is still missing.
-            let _succeeded = shown(&mut command)?;
+            let _succeeded = reported(&mut command)?;
         }
     } else {
         for requirement in &missing {
-            println!("missing: {}, which {}", requirement.program, requirement.why);
+            eprintln!("missing: {}, which {}", requirement.program, requirement.why);
         }
         print_commands(&commands);
     }
     let lacking = missing.iter().filter(|requirement| !is_there(requirement));
     let fatal: Vec<_> = lacking.filter(|requirement| requirement.absence == Absence::Fatal).collect();
     for requirement in &fatal {
-        println!("cannot run without {}, which {}", requirement.program, requirement.why);
+        eprintln!("cannot run without {}, which {}", requirement.program, requirement.why);
     }
     Ok(fatal.is_empty())
 }
 
 fn print_commands(commands: &[Command]) {
     if commands.is_empty() {
-        println!("there is no rustup here to install it with");
+        eprintln!("there is no rustup here to install it with");
         return;
     }
-    println!("install what is missing with these commands, or pass --install:");
+    eprintln!("install what is missing with these commands, or pass --install:");
     for command in commands {
-        println!("    {}", line_of(command));
+        eprintln!("    {}", line_of(command));
     }
 }
 

@@ -23,6 +23,16 @@ pub(crate) fn shown(command: &mut Command) -> Result<bool> {
     Ok(status.success())
 }
 
+/// As [`shown`], with everything on standard error: for commands whose output is not ours.
+///
+/// # Errors
+/// The program cannot be started.
+pub(crate) fn reported(command: &mut Command) -> Result<bool> {
+    eprintln!("$ {}", line_of(command));
+    let status = command.stdout(std::io::stderr()).status();
+    Ok(status.with_context(|| format!("starting {}", line_of(command)))?.success())
+}
+
 /// The command as somebody would type it.
 pub(crate) fn line_of(command: &Command) -> String {
     let program = Path::new(command.get_program());
