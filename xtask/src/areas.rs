@@ -56,9 +56,7 @@ pub(crate) const AREAS: &[Area] = &[
         name: "simulation",
         shows: "2,000 seeds of operations and faults break no invariant, and notice planted faults",
         requirements: &[],
-        steps: |root| {
-            Ok(vec![chosen(root, "crates/engine", |test| test == "simulation", &["--nocapture"])?])
-        },
+        steps: |root| Ok(vec![chosen(root, "crates/engine", |test| test == "simulation", &["--nocapture"])?]),
     },
     Area {
         name: "http",

@@ -18,7 +18,7 @@ use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
 use doorbuster_engine::gate::{Attempt, JwtKey, JwtRules, JwtVerifier, Refusal, Wish};
 use doorbuster_engine::ledger::{RecordOutcome, SqliteLedger};
 use doorbuster_engine::order::{ItemId, Units};
-use doorbuster_engine::queue::EmbeddedQueue;
+use doorbuster_engine::queue::{EmbeddedQueue, QueueOptions};
 use doorbuster_engine::sale::{Catalog, NewItem, NewSale};
 use doorbuster_engine::stock::{Batcher, BatcherLimits, EmbeddedStock};
 use doorbuster_engine::workers::{Backends, Backpressure, Rebuilder, SaleClock, Watch, WatchLimits, Worker};
@@ -61,7 +61,12 @@ impl World {
         let dynamic: Arc<dyn Clock> = Arc::clone(&clock) as _;
         let backends = Backends {
             stock: Arc::new(EmbeddedStock::new(Arc::clone(&dynamic))),
-            queue: Arc::new(EmbeddedQueue::open(&folder.path().join("queue"), |_| 0, Arc::clone(&dynamic))?),
+            queue: Arc::new(EmbeddedQueue::open(
+                &folder.path().join("queue"),
+                |_| 0,
+                Arc::clone(&dynamic),
+                QueueOptions::default(),
+            )?),
             ledger: Arc::new(SqliteLedger::open(&folder.path().join("ledger"), Arc::clone(&dynamic))?),
             clock: dynamic,
         };
