@@ -92,7 +92,10 @@ mod tests {
             chosen(&wanted).iter().map(|area| area.name).collect()
         };
         assert_eq!(names(&["kill", "unit"]), ["unit", "kill"]);
-        assert_eq!(names(&[]), ["tidy", "unit", "conformance", "simulation", "http", "contract", "kill", "demo"]);
+        assert_eq!(
+            names(&[]),
+            ["tidy", "unit", "conformance", "simulation", "http", "contract", "kill", "demo"]
+        );
     }
 
     #[test]

@@ -258,7 +258,12 @@ async fn a_buyer_who_hangs_up_right_after_the_click_finds_the_order() {
     let buyers = hang_up(&shop, &sale, b"{\"quantity\":1}").await;
 
     for buyer in &buyers {
-        until("the order is among the buyer's", async || buyer.my_orders(&sale).await.len() == 1).await;
+        // Recorded, so that its payment window has begun before the clock moves.
+        let recorded = async || {
+            let mine = buyer.my_orders(&sale).await;
+            mine.len() == 1 && mine[0]["payable"] == true
+        };
+        until("the order is among the buyer's", recorded).await;
     }
     // And it expires on time.
     shop.advance(WINDOW + MS);

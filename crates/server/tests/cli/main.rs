@@ -193,7 +193,7 @@ fn every_command_has_help_and_an_example_where_one_helps() {
         assert!(DOCS.contains(&command), "docs/cli.md does not name {command}");
     }
     let help = stdout_of(folder.run(&["--help"]));
-    for code in ["0 all is well", "1 it failed", "2 wrong usage", "3 a balance", "99 an assertion"] {
+    for code in ["0 all is well", "1 it failed", "2 wrong usage", "3 a balance", "99 an `--assert`"] {
         assert!(help.split_whitespace().collect::<Vec<_>>().join(" ").contains(code), "{code}: {help}");
     }
 }
