@@ -28,6 +28,8 @@ pub(crate) enum Step {
     Cargo(Vec<String>),
     /// A virtual environment of Python tools, by the file that pins them.
     Venv(&'static str),
+    /// The hostile requests, by their ids.
+    Security,
     /// A demo, the release build of which sells out and whose books balance.
     Demo,
 }
@@ -71,6 +73,12 @@ pub(crate) const AREAS: &[Area] = &[
         steps: |root| {
             Ok(vec![Step::Venv(TOOLS_PINNED), chosen(root, "crates/server", |test| test == "contract", &[])?])
         },
+    },
+    Area {
+        name: "security",
+        shows: "hostile requests are answered as documented, listed by their ids",
+        requirements: &[],
+        steps: |_| Ok(vec![Step::Security]),
     },
     Area {
         name: "kill",

@@ -1,7 +1,7 @@
-//! Doorbuster's house commands: `cargo xtask test`, `cargo xtask tidy` and `cargo xtask bench`.
+//! Doorbuster's house commands: `cargo xtask test`, `tidy`, `soak` and `bench`.
 //!
 //! `test.rs` runs the areas that `areas.rs` lists; `tidy/` holds the house rules that a tool can
-//! check; `bench/` measures us beside yardsticks; `requirements.rs` knows the outside programs and
+//! check; `bench/` measures us beside yardsticks; `soak.rs` runs tests for long; `requirements.rs` knows the outside programs and
 //! how to get them. Nothing here depends on another package of the workspace, so a broken engine
 //! still gets its tests run.
 #![expect(clippy::print_stdout, reason = "a command line tool: printing is what it does")]
@@ -11,6 +11,8 @@ mod bench;
 mod demo;
 mod requirements;
 mod run;
+mod security;
+mod soak;
 mod test;
 mod tidy;
 mod venv;
@@ -47,6 +49,19 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
+    /// Run the simulation and the kill loop for long
+    #[command(after_help = SOAK_HELP)]
+    Soak {
+        /// The first seed; the tests of a merge run 1 to 2,000
+        #[arg(long, default_value_t = 2_001)]
+        first_seed: u64,
+        /// How many seeds
+        #[arg(long, default_value_t = 20_000)]
+        seeds: u64,
+        /// How often the server is killed
+        #[arg(long, default_value_t = 100)]
+        kill_rounds: u64,
+    },
     /// Measure us beside nginx, SQLite and ourselves, and write docs/performance.md
     #[command(after_help = BENCH_HELP)]
     Bench {
@@ -64,6 +79,13 @@ enum Task {
         rounds: usize,
     },
 }
+
+const SOAK_HELP: &str = "\
+Examples:
+  cargo xtask soak                                     20,000 new seeds and 100 kills
+  cargo xtask soak --first-seed 90000 --seeds 100000 --kill-rounds 0
+
+A seed that fails prints its operations; keep it in crates/engine/tests/simulation/reproductions.rs.";
 
 const TEST_HELP: &str = "\
 Examples:
@@ -98,6 +120,7 @@ fn main() -> Result<ExitCode> {
         Task::Bench { rows, install, output, rounds } => {
             bench::run(&root, &rows, install, output == "json", rounds)?
         }
+        Task::Soak { first_seed, seeds, kill_rounds } => soak::run(&root, first_seed, seeds, kill_rounds)?,
         Task::Tidy { quick } => tidy::run(&root, !quick)?.passed,
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::areas::{AREAS, Area, Step};
 use crate::run::{cargo, shown};
-use crate::{demo, requirements, tidy, venv};
+use crate::{demo, requirements, security, tidy, venv};
 
 /// How one area ended.
 struct Ended {
@@ -54,6 +54,7 @@ fn run_area(root: &Path, area: &Area, install: bool, not_run: &mut Vec<String>) 
             }
             Step::Cargo(arguments) => shown(&mut cargo(root, &arguments))?,
             Step::Venv(pinned) => venv::make(root, pinned)?,
+            Step::Security => security::run(root)?,
             Step::Demo => demo::run(root)?,
         };
     }
@@ -94,7 +95,7 @@ mod tests {
         assert_eq!(names(&["kill", "unit"]), ["unit", "kill"]);
         assert_eq!(
             names(&[]),
-            ["tidy", "unit", "conformance", "simulation", "http", "contract", "kill", "demo"]
+            ["tidy", "unit", "conformance", "simulation", "http", "contract", "security", "kill", "demo"]
         );
     }
 

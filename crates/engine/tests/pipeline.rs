@@ -133,6 +133,22 @@ async fn nothing_is_published_again_while_the_recorder_is_behind() {
 }
 
 #[tokio::test]
+async fn a_message_of_a_newer_version_stops_the_partition_and_loses_nothing() {
+    let world = World::new().await;
+    world.sale(5, 1).await;
+    let before = accepted(world.buy("before").await);
+    world.append_bytes(br#"{"v":2,"order":{"new":"shape"}}"#).await;
+    let behind = accepted(world.buy("behind").await);
+    while world.try_record().await.is_ok() {}
+    let error = world.try_record().await.unwrap_err().to_string();
+    assert!(error.contains("version"), "{error}");
+    assert_eq!(status(&world, before).await, Some(OrderStatus::Pending));
+    assert_eq!(status(&world, behind).await, None, "it waits behind the record");
+    let next = world.backends.ledger.positions().await.unwrap()[0].next;
+    assert_eq!(next, 1, "the position stays before the record");
+}
+
+#[tokio::test]
 async fn the_same_key_again_is_the_same_order() {
     let world = World::new().await;
     world.sale(9, 3).await;

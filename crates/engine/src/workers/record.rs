@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::{Backends, Step, Worker};
 use crate::delivery::{Batch, Decoded};
-use crate::fault::{BackendError, Fault};
+use crate::fault::{BackendError, Fault, Layer};
 use crate::ledger::{RebuildOutcome, RecordOutcome, Recorded};
 use crate::order::{OrderId, SaleId};
 use crate::queue::{BATCH_MAX, Reader};
@@ -188,16 +188,21 @@ impl Worker for Recorder {
     async fn step(&mut self) -> Result<Step, BackendError> {
         let Some(batch) = self.next_batch().await? else { return Ok(Step::Idle) };
         let (whole, batch) = (batch.next, readable_part(batch));
-        if batch.next != whole {
-            tracing::error!(
-                partition = batch.from.partition,
-                offset = batch.next,
-                "a message has a version this program does not know: the partition waits for a newer program"
-            );
+        if batch.records.is_empty() && batch.next != whole {
             self.reader = None;
+            return Err(BackendError::new(
+                Layer::Queue,
+                Fault::Transient,
+                format!(
+                    "record {} of partition {} has a version that this program does not know: \
+                     the partition waits for a newer program",
+                    batch.next, batch.from.partition
+                ),
+            ));
         }
-        if batch.records.is_empty() {
-            return Ok(Step::Idle);
+        if batch.next != whole {
+            // What stands before the record is applied; the next step says so.
+            self.reader = None;
         }
         match self.apply(&batch).await {
             Ok(count) => Ok(Step::Worked(count)),

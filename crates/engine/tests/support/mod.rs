@@ -337,6 +337,16 @@ impl World {
         self.recorder.lock().await.step().await.unwrap()
     }
 
+    /// What the recorder answers when it may fail.
+    pub(crate) async fn try_record(&self) -> Answer<Step> {
+        self.recorder.lock().await.step().await
+    }
+
+    /// Appends a record as it stands.
+    pub(crate) async fn append_bytes(&self, bytes: &[u8]) {
+        self.queue.inner.append_bytes(bytes.to_vec()).await.unwrap();
+    }
+
     pub(crate) async fn sweep(&self) -> Step {
         self.sweeper.lock().await.step().await.unwrap()
     }

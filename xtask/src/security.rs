@@ -1,0 +1,171 @@
+//! The hostile requests that the server must answer as documented, by the ids of the list that
+//! they come from, each with the tests that send it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use crate::run::{cargo, line_of};
+
+/// Where the tests are: the libraries' own, and these of the server.
+const TARGETS: [&str; 8] =
+    ["hostile", "refusals", "slow", "orders", "purchase", "sales", "logs", "documented"];
+
+/// One line of the list: its id, what is sent, the tests.
+type Line = (&'static str, &'static str, &'static [&'static str]);
+
+const LINES: &[Line] = &[
+    ("J1", "no token", &["only_a_good_access_token_buys"]),
+    ("J2", "alg none, no signature", &["gate::jwt::tests::other_algorithms_and_unsigned_tokens_are_refused"]),
+    ("J3", "another kind of key", &["gate::jwt::tests::other_algorithms_and_unsigned_tokens_are_refused"]),
+    (
+        "J4",
+        "another alg of the family",
+        &["gate::jwt::tests::other_algorithms_and_unsigned_tokens_are_refused"],
+    ),
+    ("J5", "exp past, missing, of a wrong type", &["gate::jwt::tests::times_are_whole_numbers_and_are_kept"]),
+    ("J6", "nbf ahead, of a wrong type", &["gate::jwt::tests::times_are_whole_numbers_and_are_kept"]),
+    ("J7", "wrong aud or iss", &["gate::jwt::tests::every_claim_must_be_there_and_be_ours"]),
+    ("J8", "another kind of token", &["gate::jwt::tests::other_kinds_of_tokens_are_refused"]),
+    ("J13", "malformed, deep and huge tokens", &["gate::jwt::tests::malformed_tokens_are_refused"]),
+    (
+        "J14",
+        "strange subjects",
+        &[
+            "gate::jwt::tests::subjects_are_opaque_and_kept_byte_for_byte",
+            "users_are_told_apart_byte_for_byte",
+        ],
+    ),
+    ("O1", "read another's order", &["an_order_is_its_owners_alone"]),
+    ("O2", "a body that names user and price", &["what_the_body_says_beside_the_wish_is_ignored"]),
+    ("O3", "cancel another's order", &["an_order_is_its_owners_alone"]),
+    (
+        "O4",
+        "order ids that are none",
+        &[
+            "every_error_beside_the_purchase_has_the_same_form",
+            "a_path_that_is_not_text_is_refused_like_everything_else",
+        ],
+    ),
+    (
+        "H1",
+        "slow heads",
+        &[
+            "a_head_that_comes_too_slowly_is_not_waited_for",
+            "a_second_head_that_comes_too_slowly_is_not_waited_for",
+        ],
+    ),
+    ("H2", "slow bodies", &["a_body_that_comes_too_slowly_is_not_waited_for"]),
+    ("H3", "bodies beyond the bound", &["a_body_beyond_four_kilobytes_is_not_read"]),
+    ("H4", "heads beyond the bound", &["a_head_has_its_bounds", "a_header_of_nine_kilobytes_is_too_large"]),
+    (
+        "H5",
+        "framing in doubt",
+        &[
+            "a_length_that_is_in_doubt_hides_no_second_request",
+            "lines_that_end_in_a_bare_line_feed_hide_no_second_request",
+            "one_bare_line_feed_in_a_head_hides_no_second_request",
+            "a_head_that_cannot_be_read_is_told_so",
+        ],
+    ),
+    (
+        "H6",
+        "hosts in doubt",
+        &["a_request_names_its_host_once_and_well", "an_absolute_address_of_another_host_is_refused"],
+    ),
+    (
+        "H7",
+        "other methods and paths",
+        &["a_method_that_is_not_allowed_is_told_which_are", "a_purchase_takes_only_a_post"],
+    ),
+    ("H8", "bodies that are no JSON", &["a_body_that_is_no_json_is_refused_by_its_kind"]),
+    (
+        "H9",
+        "10,000 pipelined requests",
+        &["ten_thousand_pipelined_requests_are_answered_in_order_or_dropped_and_hurt_nobody"],
+    ),
+    (
+        "H11",
+        "connections beyond the cap",
+        &[
+            "a_connection_beyond_the_cap_is_refused_quickly_and_the_others_are_served",
+            "one_address_has_its_own_cap_over_all_cores",
+        ],
+    ),
+    (
+        "H12",
+        "hanging up after the click",
+        &[
+            "a_buyer_who_hangs_up_right_after_the_click_finds_the_order",
+            "a_click_that_was_hung_up_on_is_an_order_or_nothing",
+        ],
+    ),
+    (
+        "I1s",
+        "item ids with a meaning elsewhere",
+        &["item_ids_that_would_mean_something_elsewhere_mean_nothing_here"],
+    ),
+    ("I2s", "forged log lines", &["what_is_sent_cannot_forge_a_line"]),
+    ("I3s", "garbage as traceparent", &["purchase::tests::only_a_well_formed_traceparent_travels_on"]),
+    ("I4s", "paths as metric labels", &["scanned_paths_make_no_series"]),
+    ("A1s", "staff routes in public", &["the_public_listener_knows_no_staff"]),
+    ("A2s", "staff routes without a role", &["viewers_read_operators_run_sales_and_strangers_get_nothing"]),
+    ("S1", "secrets in the output of a run", &["no_output_of_a_run_has_a_secret"]),
+];
+
+/// Runs the tests of every line, prints each line with its result, and says whether all passed. A
+/// test that did not run counts as failed.
+///
+/// # Errors
+/// cargo cannot be started.
+pub(crate) fn run(root: &Path) -> Result<bool> {
+    let mut command = cargo(root, &["test", "--workspace", "--locked", "--no-fail-fast", "--lib"]);
+    for target in TARGETS {
+        command.args(["--test", target]);
+    }
+    let names = LINES.iter().flat_map(|(_, _, tests)| *tests);
+    command.args(["--", "--exact"]).args(names);
+    let output = command.output().with_context(|| format!("starting {}", line_of(&command)))?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let results = results(&printed);
+    let passed = |test: &&str| results.get(*test) == Some(&true);
+
+    let mut all = true;
+    for (id, what, tests) in LINES {
+        let missed: Vec<&str> = tests.iter().filter(|test| !passed(test)).copied().collect();
+        let result =
+            if missed.is_empty() { "ok".to_owned() } else { format!("FAILED: {}", missed.join(", ")) };
+        println!("{id:<5}{what:<38}{result}");
+        all &= missed.is_empty();
+    }
+    if !all {
+        println!("{printed}\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(all)
+}
+
+/// Each test that a test runner names, and whether it passed.
+fn results(printed: &str) -> BTreeMap<&str, bool> {
+    let lines = printed.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
+    lines.map(|(name, result)| (name, result == "ok")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_read_from_what_the_runner_prints() {
+        let printed = "running 2 tests\ntest a::b ... ok\ntest c ... FAILED\n\ntest result: FAILED. 1 passed";
+        assert_eq!(results(printed), BTreeMap::from([("a::b", true), ("c", false)]));
+    }
+
+    #[test]
+    fn every_id_stands_once() {
+        let mut ids: Vec<&str> = LINES.iter().map(|line| line.0).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), LINES.len());
+    }
+}
