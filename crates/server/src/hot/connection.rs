@@ -63,6 +63,8 @@ pub(super) async fn serve(stream: TcpStream, core: Arc<Core>, mut stop: watch::R
         .max_buf_size(HEAD_MAX)
         // A buyer who hangs up right after the click has clicked all the same.
         .half_close(true)
+        // Head and body are small: one piece costs less than a list of two.
+        .writev(false)
         .serve_connection(Watched::new(stream, Arc::clone(&activity)), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {

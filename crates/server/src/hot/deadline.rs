@@ -68,6 +68,10 @@ impl Activity {
         now
     }
 
+    fn state(&self) -> u64 {
+        self.word.load(Ordering::Relaxed) & 3
+    }
+
     fn get(&self) -> (u64, Duration) {
         let word = self.word.load(Ordering::Relaxed);
         let since = Duration::from_millis(word >> 2);
@@ -76,7 +80,7 @@ impl Activity {
 
     /// Bytes came in: a head begins if nothing else was going on.
     fn received(&self) {
-        if self.word.load(Ordering::Relaxed) & 3 == IDLE {
+        if self.state() == IDLE {
             self.set(HEAD);
         }
     }
@@ -106,7 +110,7 @@ impl Activity {
         let mut quiet = 0;
         while quiet < 2 {
             look.tick().await;
-            quiet = if self.get().0 == ANSWERING { 0 } else { quiet + 1 };
+            quiet = if self.state() == ANSWERING { 0 } else { quiet + 1 };
         }
     }
 
@@ -152,7 +156,7 @@ impl AsyncRead for Watched {
         let came = &buffer.filled()[before..];
         if !came.is_empty() {
             self.activity.received();
-            let answering = self.activity.get().0 == ANSWERING;
+            let answering = self.activity.state() == ANSWERING;
             match self.lines.look(came, answering) {
                 LineEnds::Good => {}
                 LineEnds::BareInHead => self.activity.suspicion.store(BAD_HEAD, Ordering::Relaxed),
