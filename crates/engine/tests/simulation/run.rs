@@ -17,7 +17,7 @@ use crate::world::{LIMIT, Outside, SALE, Seen, World, bad_odds};
 /// Operations of one seed.
 const OPERATIONS: u64 = 70;
 /// Users who come back.
-const USERS: u64 = 6;
+const USERS: u64 = 9;
 
 /// What one seed showed.
 pub(crate) struct Outcome {
@@ -69,8 +69,12 @@ fn life(outside: &mut Outside, random: &mut Random, outcome: &mut Outcome, left:
         fate.set_odds(bad_odds(random));
         // Sometimes the next death comes right after the start.
         if random.one_in(3) {
-            let _ = world.workers[0].step().await;
-            if random.one_in(2) && outcome.trace.len() > 1 {
+            let died = tokio::select! {
+                biased;
+                () = fate.death() => true,
+                _ = world.workers[0].step() => random.one_in(2),
+            };
+            if died {
                 outcome.trace.push("died young".to_owned());
                 *left -= 1;
                 return Ok(());
@@ -137,7 +141,14 @@ async fn operation(world: &mut World, outside: &mut Outside, random: &mut Random
         },
         36..=41 => pay(world, outside, random).await,
         42..=43 => restock(world, outside, random).await,
-        44..=77 => {
+        44..=45 => rush(world, outside, random).await?,
+        46..=47 => {
+            outside.disk.power_off_after(random.below(3));
+            let wish = wish(outside, random);
+            let user = wish.user.clone();
+            format!("the power goes while {user} buys: {}", world.buy(outside, wish).await?)
+        }
+        48..=77 => {
             // The recorders more often than the rest: they are what queue and ledger meet in.
             let of = if random.one_in(4) { 0 } else { random.below(world.workers.len() as u64) };
             let half = world.workers.len() as u64 / 2;
@@ -244,6 +255,17 @@ fn wish(outside: &mut Outside, random: &mut Random) -> Seen {
     }
 }
 
+/// Many at once: more than one segment of the log.
+async fn rush(world: &World, outside: &mut Outside, random: &mut Random) -> Result<String, String> {
+    let mut said = Vec::new();
+    for _ in 0..5 {
+        let mut wish = wish(outside, random);
+        wish.units = 1;
+        said.push(world.buy(outside, wish).await?);
+    }
+    Ok(format!("a rush: {}", said.join(", ")))
+}
+
 async fn pay(world: &World, outside: &mut Outside, random: &mut Random) -> String {
     let Some(seen) = random.pick(&outside.clients.accepted).cloned() else { return "nobody pays".to_owned() };
     // One payment may be told of by several events, and one order paid twice.
@@ -319,7 +341,7 @@ fn heal(outside: &mut Outside, random: &mut Random, outcome: &mut Outcome) {
 /// I12: with demand above stock, in the end everything is sold.
 async fn sell_out(world: &mut World, outside: &mut Outside) -> Result<(), String> {
     let mut said = BTreeMap::<&str, u64>::new();
-    for n in 0..12 {
+    for n in 0..16 {
         for item in [1, 2] {
             let order = doorbuster_engine::conformance::sample::order_id(0);
             let user = format!("late-{n}-{item}");

@@ -177,7 +177,7 @@ impl World {
             closes_at: START.plus(WINDOW * 100_000),
             payment_window: WINDOW,
             limit: Units(LIMIT),
-            items: vec![item("A", 4), item("B", 3)],
+            items: vec![item("A", 7), item("B", 5)],
         };
         self.raw.ledger.create_sale(&sale).await.unwrap()
     }
@@ -230,8 +230,12 @@ impl World {
                 clients.accepted.push(Seen { order, at: outside.clock.monotonic(), ..wish });
                 "accepted"
             }
-            PurchaseOutcome::Replayed { .. } => {
+            PurchaseOutcome::Replayed { order, .. } => {
                 said(false);
+                // Also a 202: whatever became of the first answer, the order must be there.
+                if clients.accepted.iter().all(|seen| seen.order != order) {
+                    clients.accepted.push(Seen { order, at: outside.clock.monotonic(), ..wish });
+                }
                 "replayed"
             }
             PurchaseOutcome::OutcomeUnknown(order) => {
