@@ -112,7 +112,8 @@ fn life(outside: &mut Outside, random: &mut Random, outcome: &mut Outcome, left:
     outcome.violation = end.err();
     outside.fate.revive();
     outside.disk.fill_up(false);
-    if outside.disk.is_off() || random.one_in(2) {
+    // Where the disk failed in the middle of a call, it may have been the process alone that died.
+    if random.one_in(2) {
         outside.disk.lose_power(random);
     } else {
         outside.disk.survive();
