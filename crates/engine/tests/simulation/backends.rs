@@ -274,11 +274,11 @@ impl Queue for SimQueue {
     /// A full disk is looked at again beside the main path; here it is waited for, so that the
     /// trace does not depend on which thread was faster.
     fn accepting(&self) -> Answer<()> {
-        if self.disk.is_full() {
-            return Err(BackendError::new(Layer::Queue, Fault::Transient, "the disk is full"));
+        if self.disk.is_full() || self.disk.is_off() {
+            return Err(BackendError::new(Layer::Queue, Fault::Transient, "the disk takes nothing"));
         }
         for _ in 0..100_000 {
-            if self.inner.accepting().is_ok() || self.disk.is_off() {
+            if self.inner.accepting().is_ok() {
                 break;
             }
             std::thread::yield_now();
