@@ -103,7 +103,7 @@ fn config(folder: &std::path::Path, secret: &str) -> anyhow::Result<Config> {
 
 /// Long enough for the storm and the payments after it, short enough to watch units come back.
 fn payment_window(args: &DemoArgs) -> u64 {
-    5 + args.users / 50_000
+    4 + args.users / 60_000
 }
 
 async fn open_sale(admin: &AdminClient, args: &DemoArgs, now: Timestamp) -> anyhow::Result<SaleDetail> {
