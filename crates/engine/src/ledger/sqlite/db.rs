@@ -145,7 +145,8 @@ fn send<J>(thread: &mpsc::Sender<J>, job: J, what: &'static str) -> Result<(), B
 }
 
 fn stopped(what: &str) -> BackendError {
-    BackendError::new(Layer::Ledger, Fault::Ambiguous, format!("{what}: the ledger's thread stopped"))
+    let why = "was not answered: the transaction it shared was lost before it ran, or the ledger is stopping";
+    BackendError::new(Layer::Ledger, Fault::Ambiguous, format!("{what}: {why}; repeat it"))
 }
 
 fn write_groups(mut connection: Connection, mut waiting: mpsc::Receiver<WriteJob>) {
