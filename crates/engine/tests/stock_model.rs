@@ -1,5 +1,8 @@
-//! The embedded stock against a model so simple that it is right by reading.
+//! Every stock against a model so simple that it is right by reading, and so against each other: the same
+//! random sequence gives the same answers.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod services;
 
 use std::sync::Arc;
 
@@ -8,7 +11,8 @@ use doorbuster_engine::conformance::sample;
 use doorbuster_engine::order::{Epoch, ItemId, OrderId, SaleId, Units, UserId};
 use doorbuster_engine::sale::{LoaderToken, SaleState, Terms};
 use doorbuster_engine::stock::{
-    BucketId, EmbeddedStock, LoadPage, ReadBack, ReleaseOutcome, ReserveOutcome, ReserveRequest, Stock,
+    BucketId, EmbeddedStock, LoadPage, ReadBack, RedisClock, RedisOptions, RedisStock, ReleaseOutcome,
+    ReserveOutcome, ReserveRequest, Stock,
 };
 use proptest::prelude::*;
 
@@ -17,14 +21,14 @@ const LIMIT: u32 = 3;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Reserve(Vec<(u64, u64, i64, u32)>),
+    Reserve(Vec<(u64, i64, u32)>),
     Release(u64),
     Confirm(u64),
     Adjust(u128, i64, i64),
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let wish = (0..12_u64, 0..5_u64, 1..4_i64, 0..5_u32);
+    let wish = (0..12_u64, 1..4_i64, 0..5_u32);
     prop_oneof![
         5 => prop::collection::vec(wish, 1..6).prop_map(Op::Reserve),
         3 => (0..12_u64).prop_map(Op::Release),
@@ -104,8 +108,16 @@ fn word(outcome: &ReserveOutcome) -> &'static str {
     }
 }
 
-async fn open_stock() -> EmbeddedStock {
-    let stock = EmbeddedStock::new(Arc::new(ManualClock::at(Timestamp::from_ms(5_000))));
+/// An order id belongs to one user.
+fn user_of(order: u64) -> UserId {
+    sample::user(order % 5)
+}
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::at(Timestamp::from_ms(5_000)))
+}
+
+async fn open(stock: &dyn Stock) {
     let terms = Terms {
         state: SaleState::Open,
         opens_at: Timestamp::from_ms(0),
@@ -117,17 +129,16 @@ async fn open_stock() -> EmbeddedStock {
     let items = LoadPage::Items(vec![(ItemId(1), 4), (ItemId(2), 2)]);
     stock.load(BUCKET, token, 0, &items).await.unwrap();
     stock.finish_load(BUCKET, token, ReadBack { seq: 0, pages: 1 }).await.unwrap();
-    stock
 }
 
-async fn apply(stock: &EmbeddedStock, model: &mut Model, op: Op) {
+async fn apply(stock: &dyn Stock, model: &mut Model, op: Op) {
     match op {
         Op::Reserve(wishes) => {
             let requests: Vec<ReserveRequest> = wishes
                 .iter()
-                .map(|(order, user, item, units)| ReserveRequest {
+                .map(|(order, item, units)| ReserveRequest {
                     order: sample::order_id(*order),
-                    user: sample::user(*user),
+                    user: user_of(*order),
                     item: ItemId(*item),
                     units: Units(*units),
                     trace: None,
@@ -142,9 +153,8 @@ async fn apply(stock: &EmbeddedStock, model: &mut Model, op: Op) {
             }
         }
         Op::Release(order) => {
-            let order = sample::order_id(order);
+            let (order, user) = (sample::order_id(order), user_of(order));
             let held = model.holds.iter().position(|it| it.0 == order);
-            let user = held.map_or_else(|| sample::user(0), |index| model.holds[index].1.clone());
             let outcome = stock.release(BUCKET, &[(order, user)]).await.unwrap()[0];
             let expected = if held.is_some() { ReleaseOutcome::Released } else { ReleaseOutcome::NotHeld };
             assert_eq!(outcome, expected);
@@ -152,8 +162,8 @@ async fn apply(stock: &EmbeddedStock, model: &mut Model, op: Op) {
             model.gone.push(order);
         }
         Op::Confirm(order) => {
-            let order = sample::order_id(order);
-            stock.confirm(BUCKET, &[order]).await.unwrap();
+            let (order, user) = (sample::order_id(order), user_of(order));
+            stock.confirm(BUCKET, &[(order, user)]).await.unwrap();
             model.holds.iter_mut().filter(|it| it.0 == order).for_each(|it| it.4 = false);
         }
         Op::Adjust(operation, item, units) => {
@@ -167,7 +177,7 @@ async fn apply(stock: &EmbeddedStock, model: &mut Model, op: Op) {
     }
 }
 
-async fn compare(stock: &EmbeddedStock, model: &Model) {
+async fn compare(stock: &dyn Stock, model: &Model) {
     let level = stock.level(BUCKET).await.unwrap().unwrap();
     assert_eq!(level.holds, model.holds.len() as u64);
     assert_eq!(level.unconfirmed, model.holds.iter().filter(|it| it.4).count() as u64);
@@ -177,18 +187,40 @@ async fn compare(stock: &EmbeddedStock, model: &Model) {
     }
 }
 
+async fn follow(stock: &dyn Stock, ops: Vec<Op>) {
+    open(stock).await;
+    let mut model = Model::default();
+    for op in ops {
+        apply(stock, &mut model, op).await;
+        compare(stock, &model).await;
+    }
+}
+
+fn in_runtime(work: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn the_stock_does_what_the_model_does(ops in prop::collection::vec(op(), 1..60)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let (stock, mut model) = (open_stock().await, Model::default());
-            for op in ops {
-                apply(&stock, &mut model, op).await;
-                compare(&stock, &model).await;
-            }
+        in_runtime(async { follow(&EmbeddedStock::new(clock()), ops).await });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn the_stock_in_redis_does_what_the_model_does(ops in prop::collection::vec(op(), 1..60)) {
+        in_runtime(async {
+            let options = RedisOptions {
+                prefix: services::own_name("model"),
+                clock: RedisClock::Given(clock()),
+                ..RedisOptions::new(services::address_of("REDIS"))
+            };
+            follow(&RedisStock::connect(options).await.unwrap(), ops).await;
         });
     }
 }

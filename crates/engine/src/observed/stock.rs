@@ -93,7 +93,7 @@ impl Stock for ObservedStock {
         Ok(outcomes)
     }
 
-    async fn confirm(&self, bucket: BucketId, orders: &[OrderId]) -> Result<(), BackendError> {
+    async fn confirm(&self, bucket: BucketId, orders: &[(OrderId, UserId)]) -> Result<(), BackendError> {
         self.seen.call(self.inner.confirm(bucket, orders)).await
     }
 

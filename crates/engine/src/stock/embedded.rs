@@ -299,8 +299,10 @@ impl Stock for EmbeddedStock {
         token: LoaderToken,
     ) -> Result<BeginLoadOutcome, BackendError> {
         let mut buckets = self.buckets();
-        if buckets.get(&bucket).is_some_and(Bucket::is_open) {
-            return Ok(BeginLoadOutcome::AlreadyOpen);
+        match buckets.get(&bucket).map(|it| it.phase) {
+            Some(Phase::Open(_)) => return Ok(BeginLoadOutcome::AlreadyOpen),
+            Some(Phase::Fenced) => return Ok(BeginLoadOutcome::Fenced),
+            Some(Phase::Loading(_)) | None => {}
         }
         buckets.insert(bucket, Bucket::empty(Phase::Loading(token), Some(*terms)));
         Ok(BeginLoadOutcome::Started)
@@ -380,10 +382,10 @@ impl Stock for EmbeddedStock {
         Ok(requests.iter().map(|request| found.reserve(bucket, request, now)).collect())
     }
 
-    async fn confirm(&self, bucket: BucketId, orders: &[OrderId]) -> Result<(), BackendError> {
+    async fn confirm(&self, bucket: BucketId, orders: &[(OrderId, UserId)]) -> Result<(), BackendError> {
         let mut buckets = self.buckets();
         let Some(bucket) = buckets.get_mut(&bucket) else { return Ok(()) };
-        for order in orders {
+        for (order, _) in orders {
             if let Some(hold) = bucket.holds.get(order) {
                 bucket.outbox.remove(&(hold.reserved_at, hold.seq));
             }

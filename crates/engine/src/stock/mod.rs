@@ -8,14 +8,16 @@
 //! 2. Never more than was allocated, whoever asks at once: `exactly_the_allocated_units_are_held`.
 //! 3. Per user at most the limit, over all items of the sale: `the_limit_counts_over_all_items`.
 //! 4. The same order id takes its units once: `the_same_order_id_holds_once`, and other content
-//!    under it is a mismatch: `other_content_under_a_held_id_is_a_mismatch`.
+//!    under it is a mismatch: `other_content_under_a_held_id_is_a_mismatch`. (An id belongs to one
+//!    user by its making: it is random, or derived from the user.)
 //! 5. A released order id can never hold again: `a_released_order_id_is_gone`.
 //! 6. A release gives units back once, by order id: `a_release_counts_once`.
 //! 7. A hold stays in the outbox until it is confirmed or released: `a_hold_is_unconfirmed_until_confirmed`.
 //! 8. A fence stops reserving and says so before the limit and after known ids: `a_fence_stops_new_holds_only`.
 //! 9. The window and the state are checked by the stock's own clock: `the_window_is_checked_by_the_stocks_clock`.
-//! 10. Loading is create-only per epoch: `loading_twice_changes_nothing`; only the newest loader
-//!     may write: `a_stalled_loader_is_refused`; the flip refuses what was not read back:
+//! 10. Loading is create-only per epoch: `loading_twice_changes_nothing`; a fenced bucket is never
+//!     loaded again: `a_fenced_bucket_stays_fenced`; only the newest loader may write:
+//!     `a_stalled_loader_is_refused`; the flip refuses what was not read back:
 //!     `the_flip_refuses_other_contents`.
 //! 11. An adjustment counts once per operation id and never takes held units:
 //!     `an_adjustment_counts_once`.
@@ -24,9 +26,13 @@
 
 mod batch;
 mod embedded;
+#[cfg(feature = "distributed")]
+mod redis;
 
 pub use batch::{Batcher, BatcherLimits, BatcherWork, ReserveReply};
 pub use embedded::EmbeddedStock;
+#[cfg(feature = "distributed")]
+pub use redis::{RedisClock, RedisOptions, RedisStock};
 
 use async_trait::async_trait;
 use uuid::Uuid;
@@ -128,6 +134,8 @@ pub enum BeginLoadOutcome {
     Started,
     /// The bucket is open already; nothing was changed.
     AlreadyOpen,
+    /// The bucket is fenced, which is for good: its epoch is over.
+    Fenced,
 }
 
 /// One page of what a bucket is loaded with. Items come before holds.
@@ -289,7 +297,7 @@ pub trait Stock: Send + Sync + 'static {
     ) -> Result<Vec<ReserveOutcome>, BackendError>;
 
     /// Drops outbox entries of orders that the ledger has.
-    async fn confirm(&self, bucket: BucketId, orders: &[OrderId]) -> Result<(), BackendError>;
+    async fn confirm(&self, bucket: BucketId, orders: &[(OrderId, UserId)]) -> Result<(), BackendError>;
 
     /// Ends orders whose terminal ledger row is committed; `outcomes[i]` answers `orders[i]`.
     async fn release(

@@ -1,7 +1,7 @@
 //! Rebuild: the one repair. Start, preheat and rebuild are the same routine: fence, let everything
 //! in flight land, load the stock anew from the ledger in the sale's new epoch, lift the fence.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -89,6 +89,8 @@ impl Rebuilder {
     async fn load(&self, sale: &Sale) -> Result<Progress, BackendError> {
         let Backends { stock, ledger, .. } = &self.backends;
         let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
+        // A bucket that is open was opened by a loader who could not lift the fence any more. One that
+        // was fenced since (it went back) is found so, and starts the next epoch, once this one ends.
         if stock.begin_load(bucket, &sale.terms, self.token).await? == BeginLoadOutcome::Started {
             let Some((expected, pages)) = self.load_pages(sale, bucket).await? else {
                 return Ok(Progress::Waiting);
@@ -167,7 +169,8 @@ impl Rebuilder {
         let stock = &self.backends.stock;
         let Some(level) = stock.level(bucket).await? else { return Ok(None) };
         let mut held: HashMap<ItemId, u64> = HashMap::new();
-        let mut seen = 0;
+        // A listing may name a hold twice.
+        let mut seen = HashSet::new();
         let mut cursor: Option<String> = None;
         loop {
             let page = stock.holders(bucket, cursor.as_deref(), PAGE_MAX).await?;
@@ -178,15 +181,16 @@ impl Rebuilder {
                 {
                     return Ok(self.differs(sale, "it has a hold that was not loaded"));
                 }
-                *held.entry(hold.item).or_default() += u64::from(hold.units.0);
-                seen += 1;
+                if seen.insert(hold.order) {
+                    *held.entry(hold.item).or_default() += u64::from(hold.units.0);
+                }
             }
             cursor = page.next;
             if cursor.is_none() {
                 break;
             }
         }
-        if seen != expected.len() || level.items.len() != sale.items.len() || level.pages != pages {
+        if seen.len() != expected.len() || level.items.len() != sale.items.len() || level.pages != pages {
             return Ok(self.differs(sale, "holds, items or pages are missing"));
         }
         for item in &sale.items {

@@ -9,7 +9,7 @@ use super::{Backends, Step, Worker};
 use crate::delivery::{Batch, Decoded};
 use crate::fault::{BackendError, Fault, Layer};
 use crate::ledger::{RebuildOutcome, RecordOutcome, Recorded};
-use crate::order::{OrderId, SaleId};
+use crate::order::{OrderId, SaleId, UserId};
 use crate::queue::{BATCH_MAX, Reader};
 use crate::sale::LoaderToken;
 use crate::stock::BucketId;
@@ -48,7 +48,7 @@ impl Recorder {
     async fn apply(&mut self, batch: &Batch) -> Result<u64, BackendError> {
         match self.backends.ledger.record(batch).await {
             Ok(RecordOutcome::Recorded(recorded)) => {
-                self.settle(&recorded).await;
+                self.settle(batch, &recorded).await;
                 Ok(batch.records.len() as u64)
             }
             Ok(RecordOutcome::Zombie) => {
@@ -108,7 +108,7 @@ impl Recorder {
     }
 
     /// What follows a commit. Best effort: the sweeper repeats what is lost here.
-    async fn settle(&self, recorded: &Recorded) {
+    async fn settle(&self, batch: &Batch, recorded: &Recorded) {
         if recorded.dead > 0 {
             tracing::error!(
                 records = recorded.dead,
@@ -118,9 +118,17 @@ impl Recorder {
         if recorded.rejected > 0 {
             tracing::warn!(orders = recorded.rejected, "the ledger refused orders that the stock had taken");
         }
-        let mut by_bucket: HashMap<BucketId, Vec<OrderId>> = HashMap::new();
+        let users: HashMap<OrderId, &UserId> = batch
+            .records
+            .iter()
+            .filter_map(|record| record.contents.order())
+            .map(|it| (it.reservation.order, &it.reservation.user))
+            .collect();
+        let mut by_bucket: HashMap<BucketId, Vec<(OrderId, UserId)>> = HashMap::new();
         for (sale, epoch, order) in &recorded.live {
-            by_bucket.entry(BucketId { sale: *sale, epoch: *epoch }).or_default().push(*order);
+            let Some(user) = users.get(order) else { continue };
+            let orders = by_bucket.entry(BucketId { sale: *sale, epoch: *epoch }).or_default();
+            orders.push((*order, (*user).clone()));
         }
         for (bucket, orders) in by_bucket {
             if let Err(error) = self.backends.stock.confirm(bucket, &orders).await {

@@ -73,19 +73,20 @@ impl Sweeper {
         let (mut live, mut closed, mut unknown) = (Vec::new(), Vec::new(), 0);
         for (entry, status) in entries.iter().zip(statuses) {
             match status {
-                Some(status) if status.is_live() => live.push(entry.order),
-                Some(_) => closed.push(entry.order),
+                Some(status) if status.is_live() => live.push((entry.order, entry.user.clone())),
+                Some(_) => closed.push((entry.order, entry.user.clone())),
                 None => {
                     unknown += 1;
                     self.chase(entry, sale, &positions).await?;
                 }
             }
         }
-        ledger.ensure_releases(&closed).await?;
+        let terminal: Vec<OrderId> = closed.iter().map(|(order, _)| *order).collect();
+        ledger.ensure_releases(&terminal).await?;
         // A fenced bucket releases nothing; its closed entries are settled by being confirmed.
         stock.confirm(bucket, &live).await?;
         stock.confirm(bucket, &closed).await?;
-        for order in live.iter().chain(&closed) {
+        for (order, _) in live.iter().chain(&closed) {
             self.unknown.remove(order);
         }
         Ok((entries.len() as u64, unknown))

@@ -137,7 +137,7 @@ impl Stock for SimStock {
         Ok(outcomes)
     }
 
-    async fn confirm(&self, bucket: BucketId, orders: &[OrderId]) -> Answer<()> {
+    async fn confirm(&self, bucket: BucketId, orders: &[(OrderId, UserId)]) -> Answer<()> {
         self.fate.before(Layer::Stock).await?;
         self.inner().confirm(bucket, orders).await?;
         self.fate.after(Layer::Stock).await

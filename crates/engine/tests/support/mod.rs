@@ -120,7 +120,7 @@ impl Stock for TamperedStock {
         self.inner().set_terms(bucket, terms).await
     }
 
-    async fn confirm(&self, bucket: BucketId, orders: &[OrderId]) -> Answer<()> {
+    async fn confirm(&self, bucket: BucketId, orders: &[(OrderId, UserId)]) -> Answer<()> {
         self.inner().confirm(bucket, orders).await
     }
 

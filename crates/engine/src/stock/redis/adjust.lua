@@ -1,0 +1,20 @@
+-- Moves an item's free and allocated units, once per operation id.
+--
+-- KEYS  cfg stk alc buy out gone ops
+-- ARGV  operation id, item, units (may be negative)
+-- Answers {'APPLIED'}, {'NOT_NOW'} or {'LEFT', units free}.
+
+local cfg = redis.call('HMGET', KEYS[1], '', 'phase', 'seq')
+if not cfg[1] or cfg[2] ~= 'open' then return {'NOT_NOW'} end
+local operations = redis.call('HMGET', KEYS[7], '', ARGV[1])
+local free, allocated = redis.call('HGET', KEYS[2], ARGV[2]), redis.call('HGET', KEYS[3], ARGV[2])
+if operations[2] then return {'APPLIED'} end
+if not (operations[1] and free and allocated) or ARGV[2] == '' then return {'NOT_NOW'} end
+local units = tonumber(ARGV[3])
+if free + units < 0 or allocated + units < 0 then return {'LEFT', free} end
+
+redis.call('HINCRBY', KEYS[2], ARGV[2], ARGV[3])
+redis.call('HINCRBY', KEYS[3], ARGV[2], ARGV[3])
+redis.call('HSET', KEYS[7], ARGV[1], ARGV[3])
+redis.call('HINCRBY', KEYS[1], 'seq', 1)
+return {'APPLIED'}

@@ -1,0 +1,318 @@
+//! Connections: one per thread that calls, made anew when it breaks. Nothing is repeated here that
+//! may have happened; what surely did not (a redirection, an unknown script) is.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
+use redis::sentinel::SentinelClient;
+use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use tokio::sync::Mutex;
+
+use super::RedisOptions;
+use super::scripts::Script;
+use super::target::{Dialer, Target};
+use crate::fault::{BackendError, Fault, Layer};
+
+/// How often a command is sent again that a cluster surely did not run.
+const REDIRECTS_MAX: usize = 8;
+
+/// How long a slot that is being moved is given before the next try.
+const MOVING_PAUSE: Duration = Duration::from_millis(10);
+
+/// Oldest server whose commands the scripts need (SMISMEMBER).
+const VERSION_MIN: (u32, u32) = (6, 2);
+
+/// The connections of one stock.
+pub(super) struct Links {
+    dialer: Dialer,
+    /// What the server is called in messages; never with a password.
+    name: String,
+    config: AsyncConnectionConfig,
+    connect_timeout: Duration,
+    threads: RwLock<HashMap<ThreadId, Arc<Mutex<Option<Link>>>>>,
+}
+
+#[derive(Clone)]
+enum Link {
+    Server(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+impl Links {
+    pub(super) fn new(options: &RedisOptions) -> Result<Self, BackendError> {
+        let target = Target::parse(&options.url)?;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(options.connect_timeout))
+            .set_response_timeout(Some(options.response_timeout));
+        Ok(Self {
+            name: target.name(),
+            dialer: target.dialer(options)?,
+            config,
+            connect_timeout: options.connect_timeout,
+            threads: RwLock::default(),
+        })
+    }
+
+    /// Runs a script by its hash; a server that does not have it is sent its text, in this one call.
+    pub(super) async fn run(
+        &self,
+        script: &'static Script,
+        keys: &[String],
+        arguments: &[Vec<u8>],
+    ) -> Result<Value, BackendError> {
+        let command = |name: &str, body: &str| {
+            let mut command = redis::cmd(name);
+            command.arg(body).arg(keys.len()).arg(keys);
+            for argument in arguments {
+                command.arg(&argument[..]);
+            }
+            command
+        };
+        let what = script.what;
+        match self.send(&command("EVALSHA", script.hash())).await {
+            Err(Failed::Sent(error)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.send(&command("EVAL", script.text)).await.map_err(|error| self.fault(what, error))
+            }
+            result => result.map_err(|error| self.fault(what, error)),
+        }
+    }
+
+    /// Sends one command.
+    pub(super) async fn query(&self, what: &str, command: &Cmd) -> Result<Value, BackendError> {
+        self.send(command).await.map_err(|error| self.fault(what, error))
+    }
+
+    /// Whether this is a server that keeps what it is given.
+    pub(super) async fn check(&self) -> Result<(), BackendError> {
+        let info = match self.info().await {
+            Ok(info) => info,
+            Err(Failed::Sent(error)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => {
+                tracing::warn!(
+                    redis = self.name,
+                    "this user may not ask INFO: that the server evicts nothing (maxmemory-policy noeviction) could not be checked"
+                );
+                return Ok(());
+            }
+            Err(error) => return Err(self.fault("connect", error)),
+        };
+        for version in values_of(&info, "redis_version") {
+            let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+            let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+            if found < VERSION_MIN {
+                let what = format!("{} is version {version}; version 6.2 or newer is needed", self.name);
+                return Err(BackendError::new(Layer::Stock, Fault::Permanent, what));
+            }
+        }
+        if let Some(policy) = values_of(&info, "maxmemory_policy").find(|policy| *policy != "noeviction") {
+            let what = format!(
+                "{} may evict keys (maxmemory-policy {policy}), which would sell units twice: set maxmemory-policy \
+                 to noeviction (CONFIG SET maxmemory-policy noeviction, and in its configuration file), or use a \
+                 server of its own",
+                self.name
+            );
+            return Err(BackendError::new(Layer::Stock, Fault::Permanent, what));
+        }
+        if values_of(&info, "aof_enabled").any(|enabled| enabled == "0") {
+            tracing::warn!(
+                redis = self.name,
+                "the server does not keep an append-only file: after its restart every sale is rebuilt from the ledger, and orders that were on their way may be rejected; set appendonly yes"
+            );
+        }
+        Ok(())
+    }
+
+    async fn info(&self) -> Result<String, Failed> {
+        let mut command = redis::cmd("INFO");
+        command.arg("everything");
+        let reply = match self.link().await? {
+            Link::Server(_) => self.send(&command).await?,
+            Link::Cluster(mut cluster) => {
+                let masters = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+                cluster.route_command(command, masters).await.map_err(Failed::Sent)?
+            }
+        };
+        Ok(text_of(&reply))
+    }
+
+    async fn send(&self, command: &Cmd) -> Result<Value, Failed> {
+        let link = self.link().await?;
+        let result = match link {
+            Link::Server(mut server) => command.query_async::<Value>(&mut server).await,
+            Link::Cluster(cluster) => follow(cluster, command).await,
+        };
+        if let Err(error) = &result
+            && is_broken(error)
+        {
+            *self.of_this_thread().lock().await = None;
+        }
+        result.map_err(Failed::Sent)
+    }
+
+    /// This thread's connection, made if there is none.
+    async fn link(&self) -> Result<Link, Failed> {
+        let mine = self.of_this_thread();
+        let mut link = mine.lock().await;
+        if let Some(link) = &*link {
+            return Ok(link.clone());
+        }
+        let dialled = tokio::time::timeout(self.connect_timeout * 2, self.dial()).await;
+        let made = dialled.map_err(|_| Failed::TooLate)?.map_err(Failed::Unsent)?;
+        *link = Some(made.clone());
+        Ok(made)
+    }
+
+    async fn dial(&self) -> RedisResult<Link> {
+        Ok(match &self.dialer {
+            Dialer::Server(client) => Link::Server(self.dial_server(client).await?),
+            Dialer::Sentinel(sentinels) => Link::Server(self.dial_master(sentinels).await?),
+            Dialer::Cluster(client) => Link::Cluster(dial_cluster(client).await?),
+        })
+    }
+
+    async fn dial_server(&self, client: &Client) -> RedisResult<MultiplexedConnection> {
+        client.get_multiplexed_async_connection_with_config(&self.config).await
+    }
+
+    async fn dial_master(&self, sentinels: &Mutex<SentinelClient>) -> RedisResult<MultiplexedConnection> {
+        sentinels.lock().await.get_async_connection_with_config(&self.config).await
+    }
+
+    fn of_this_thread(&self) -> Arc<Mutex<Option<Link>>> {
+        let id = std::thread::current().id();
+        if let Some(mine) = self.threads.read().unwrap_or_else(PoisonError::into_inner).get(&id) {
+            return Arc::clone(mine);
+        }
+        let mut threads = self.threads.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(threads.entry(id).or_default())
+    }
+
+    fn fault(&self, what: &str, failed: Failed) -> BackendError {
+        let reach =
+            format!("{what}: {} cannot be reached: see that it runs and that redis.url is right", self.name);
+        match failed {
+            Failed::TooLate => BackendError::new(Layer::Stock, Fault::Transient, reach),
+            Failed::Unsent(error) if error.kind() == ErrorKind::AuthenticationFailed || is_login(&error) => {
+                let what = format!("{what}: {} refused the user or password of redis.url", self.name);
+                BackendError::new(Layer::Stock, Fault::Transient, what).caused_by(error)
+            }
+            Failed::Unsent(error) => {
+                BackendError::new(Layer::Stock, Fault::Transient, reach).caused_by(error)
+            }
+            Failed::Sent(error) => {
+                let what = format!("{what} at {}", self.name);
+                BackendError::new(Layer::Stock, fault_of(&error), what).caused_by(error)
+            }
+        }
+    }
+}
+
+/// Why a command has no reply.
+enum Failed {
+    /// No connection in time.
+    TooLate,
+    /// No connection.
+    Unsent(RedisError),
+    /// An error after the command was sent, or in its reply.
+    Sent(RedisError),
+}
+
+async fn dial_cluster(client: &ClusterClient) -> RedisResult<ClusterConnection> {
+    client.get_async_connection().await
+}
+
+/// Sends a command to the node that has its slot. What a node answers instead of running it is
+/// followed here, since the library would repeat what may have run, too.
+async fn follow(mut cluster: ClusterConnection, command: &Cmd) -> RedisResult<Value> {
+    let mut result = command.query_async::<Value>(&mut cluster).await;
+    for _ in 0..REDIRECTS_MAX {
+        let Err(error) = &result else { break };
+        let node = error.redirect_node().and_then(|(node, _)| node.rsplit_once(':'));
+        let node = node.and_then(|(host, port)| {
+            Some(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? })
+        });
+        result = match (error.kind(), node) {
+            (ErrorKind::Server(ServerErrorKind::Moved), Some(node)) => {
+                let routed = cluster.route_command(command.clone(), RoutingInfo::SingleNode(node)).await;
+                routed.and_then(Value::extract_error)
+            }
+            (ErrorKind::Server(ServerErrorKind::Ask), Some(node)) => ask(&mut cluster, command, node).await,
+            (ErrorKind::Server(ServerErrorKind::TryAgain), _) => {
+                // The timeout is the pause: nothing ever arrives.
+                let _ = tokio::time::timeout(MOVING_PAUSE, std::future::pending::<()>()).await;
+                command.query_async::<Value>(&mut cluster).await
+            }
+            _ => break,
+        };
+    }
+    result
+}
+
+/// Asks the node that a slot is moving to; the permission and the command go in one piece.
+async fn ask(
+    cluster: &mut ClusterConnection,
+    command: &Cmd,
+    node: SingleNodeRoutingInfo,
+) -> RedisResult<Value> {
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("ASKING").add_command(command.clone());
+    let mut replies = cluster.route_pipeline(pipeline, 0, 2, node).await?;
+    replies.pop().map_or(Ok(Value::Nil), Value::extract_error)
+}
+
+/// Whether the connection is of no more use: gone, or to a server that is no master any more.
+fn is_broken(error: &RedisError) -> bool {
+    error.is_unrecoverable_error()
+        || error.is_connection_dropped()
+        || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+}
+
+fn is_login(error: &RedisError) -> bool {
+    matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
+}
+
+fn fault_of(error: &RedisError) -> Fault {
+    match error.kind() {
+        ErrorKind::Server(
+            ServerErrorKind::BusyLoading
+            | ServerErrorKind::NoScript
+            | ServerErrorKind::Moved
+            | ServerErrorKind::Ask
+            | ServerErrorKind::TryAgain
+            | ServerErrorKind::ClusterDown
+            | ServerErrorKind::MasterDown
+            | ServerErrorKind::ReadOnly,
+        )
+        | ErrorKind::ClusterConnectionNotFound
+        | ErrorKind::AuthenticationFailed => Fault::Transient,
+        // Refused before the first write: no memory, a script that runs too long, too few replicas, a
+        // disk that cannot be written.
+        _ if matches!(error.code(), Some("OOM" | "BUSY" | "NOREPLICAS" | "MISCONF" | "NOAUTH")) => {
+            Fault::Transient
+        }
+        ErrorKind::Io if error.is_connection_refusal() => Fault::Transient,
+        ErrorKind::Io | ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Fault::Ambiguous,
+        _ => Fault::Permanent,
+    }
+}
+
+/// The text of a reply to INFO, of one server or of several.
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::VerbatimString { text, .. } => text.clone(),
+        Value::Map(nodes) => nodes.iter().map(|(_, info)| text_of(info)).collect(),
+        Value::Array(nodes) => nodes.iter().map(text_of).collect(),
+        _ => String::new(),
+    }
+}
+
+/// What a reply to INFO says of `name`, once for each server.
+fn values_of<'a>(info: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+    info.lines().filter_map(move |line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
