@@ -389,6 +389,27 @@ async fn a_slow_sale_holds_up_no_other() {
 }
 
 #[tokio::test]
+async fn behind_a_stock_that_is_not_there_nobody_waits_his_turn() {
+    let world = World::new().await;
+    world.sale(5, 1).await;
+    let before = world.stock.reserves.load(Ordering::SeqCst);
+    world.stock.tamper(|_, _, _| async {
+        tokio::task::yield_now().await;
+        Err(lost(Fault::Transient))
+    });
+    // Far more than fit into one call.
+    let users: Vec<String> = (0..3_000).map(|n| format!("user-{n}")).collect();
+    let outcomes = futures_util::future::join_all(users.iter().map(|user| world.buy(user))).await;
+    let busy = PurchaseOutcome::Refused(Refusal::Busy);
+    assert!(outcomes.iter().all(|it| *it == busy), "{:?}", outcomes.iter().find(|it| **it != busy));
+    let calls = world.stock.reserves.load(Ordering::SeqCst) - before;
+    assert!(calls <= 9, "{calls} calls to a stock that is not there");
+    world.stock.honest();
+    accepted(world.buy("alice").await);
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_stock_that_answers_too_few_outcomes_is_not_believed() {
     let world = World::new().await;
     world.sale(5, 1).await;

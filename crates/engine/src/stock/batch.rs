@@ -54,6 +54,21 @@ struct Waiting {
     answer: oneshot::Sender<ReserveReply>,
 }
 
+impl Waiting {
+    /// Nothing was sent for it.
+    fn refuse(self) {
+        // A receiver that is gone belongs to a stopping server.
+        let _ = self.answer.send(ReserveReply::Busy);
+    }
+}
+
+/// How a call to the stock ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Answered,
+    Failed,
+}
+
 /// The side of the batcher that requests come in by. One per core.
 #[derive(Clone)]
 pub struct Batcher {
@@ -89,17 +104,20 @@ impl BatcherWork {
     /// Serves requests until every sender is gone and the last call is answered.
     pub async fn run(mut self) {
         let mut lanes: HashMap<BucketId, VecDeque<Waiting>> = HashMap::new();
-        let mut calls: FuturesUnordered<BoxFuture<'static, BucketId>> = FuturesUnordered::new();
+        let mut calls: FuturesUnordered<BoxFuture<'static, (BucketId, Call)>> = FuturesUnordered::new();
         let mut arrived = Vec::with_capacity(RESERVE_BATCH_MAX);
         let mut open = true;
         while open || !calls.is_empty() {
             tokio::select! {
                 biased;
-                Some(bucket) = calls.next(), if !calls.is_empty() => {
-                    // The bucket's call is back: what waited meanwhile goes into the next one.
+                Some((bucket, call)) = calls.next(), if !calls.is_empty() => {
+                    // The bucket's call is back: what waited meanwhile goes into the next one. Behind a
+                    // stock that is not there nobody waits any longer.
                     match lanes.get_mut(&bucket) {
-                        Some(waiting) if !waiting.is_empty() => calls.push(self.call(bucket, waiting)),
-                        _ => drop(lanes.remove(&bucket)),
+                        Some(waiting) if call == Call::Answered && !waiting.is_empty() => {
+                            calls.push(self.call(bucket, waiting));
+                        }
+                        _ => lanes.remove(&bucket).into_iter().flatten().for_each(Waiting::refuse),
                     }
                 }
                 count = self.requests.recv_many(&mut arrived, RESERVE_BATCH_MAX), if open => {
@@ -118,17 +136,18 @@ impl BatcherWork {
         }
     }
 
-    fn call(&self, bucket: BucketId, waiting: &mut VecDeque<Waiting>) -> BoxFuture<'static, BucketId> {
+    fn call(
+        &self,
+        bucket: BucketId,
+        waiting: &mut VecDeque<Waiting>,
+    ) -> BoxFuture<'static, (BucketId, Call)> {
         let batch: Vec<Waiting> = waiting.drain(..waiting.len().min(RESERVE_BATCH_MAX)).collect();
         let (stock, limits) = (Arc::clone(&self.stock), self.limits);
-        Box::pin(async move {
-            serve(stock.as_ref(), bucket, batch, limits).await;
-            bucket
-        })
+        Box::pin(async move { (bucket, serve(stock.as_ref(), bucket, batch, limits).await) })
     }
 }
 
-async fn serve(stock: &dyn Stock, bucket: BucketId, batch: Vec<Waiting>, limits: BatcherLimits) {
+async fn serve(stock: &dyn Stock, bucket: BucketId, batch: Vec<Waiting>, limits: BatcherLimits) -> Call {
     let (requests, answers): (Vec<ReserveRequest>, Vec<oneshot::Sender<ReserveReply>>) =
         batch.into_iter().map(|waiting| (waiting.request, waiting.answer)).unzip();
     let mut may_have_happened = false;
@@ -143,7 +162,7 @@ async fn serve(stock: &dyn Stock, bucket: BucketId, batch: Vec<Waiting>, limits:
                     // A receiver that is gone belongs to a stopping server.
                     let _ = answer.send(said(outcome, may_have_happened));
                 }
-                return;
+                return Call::Answered;
             }
             Ok(outcomes) => {
                 may_have_happened = true;
@@ -162,6 +181,7 @@ async fn serve(stock: &dyn Stock, bucket: BucketId, batch: Vec<Waiting>, limits:
     for answer in answers {
         let _ = answer.send(if may_have_happened { ReserveReply::Unknown } else { ReserveReply::Busy });
     }
+    Call::Failed
 }
 
 /// A refusal that answers a repeated call is no refusal: the first copy may still run.
