@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
 use super::{Backends, Step, Worker};
+use crate::delivery::Position;
 use crate::fault::BackendError;
 use crate::order::Epoch;
 use crate::sale::Catalog;
@@ -47,6 +48,8 @@ pub struct Watch {
     catalog: Arc<ArcSwap<Catalog>>,
     backpressure: Arc<Backpressure>,
     limits: WatchLimits,
+    /// The recorder's positions as they were last known.
+    recorded: Vec<Position>,
 }
 
 impl Watch {
@@ -57,7 +60,7 @@ impl Watch {
         backpressure: Arc<Backpressure>,
         limits: WatchLimits,
     ) -> Self {
-        Self { backends, catalog, backpressure, limits }
+        Self { backends, catalog, backpressure, limits, recorded: Vec::new() }
     }
 
     /// Reads the sales and replaces the catalog.
@@ -75,12 +78,7 @@ impl Watch {
     /// What the ledger or the queue reports.
     pub async fn lag(&self) -> Result<u64, BackendError> {
         let positions = self.backends.ledger.positions().await?;
-        let ends = self.backends.queue.end_positions().await?;
-        let behind = ends.iter().map(|end| {
-            let next = positions.iter().find(|it| it.topic == end.topic && it.partition == end.partition);
-            end.next.saturating_sub(next.map_or(0, |it| it.next))
-        });
-        Ok(behind.sum())
+        Ok(behind(&positions, &self.backends.queue.end_positions().await?))
     }
 
     async fn outbox_age(&self) -> Result<Duration, BackendError> {
@@ -105,23 +103,46 @@ impl Worker for Watch {
         "watch"
     }
 
+    /// What cannot be asked leaves the others to decide: with the ledger down, the lag grows from where
+    /// it was last known, and the outbox grows old.
     async fn step(&mut self) -> Result<Step, BackendError> {
-        self.refresh().await?;
-        let (lag, age) = (self.lag().await?, self.outbox_age().await?);
+        let refreshed = self.refresh().await;
+        let positions = self.backends.ledger.positions().await;
+        if let Ok(positions) = &positions {
+            self.recorded.clone_from(positions);
+        }
+        let (ends, age) = (self.backends.queue.end_positions().await, self.outbox_age().await);
+        self.judge(ends.as_ref().ok().map(|ends| behind(&self.recorded, ends)), age.as_ref().ok().copied());
+        refreshed.and(positions.map(drop)).and(ends.map(drop)).and(age.map(drop))?;
+        Ok(Step::Idle)
+    }
+}
+
+impl Watch {
+    /// Half the limit to come back: a value that hovers around the limit does not flap.
+    fn judge(&self, lag: Option<u64>, age: Option<Duration>) {
         let was = self.backpressure.is_on();
-        // Half the limit to come back: a value that hovers around the limit does not flap.
         let share = if was { 2 } else { 1 };
-        let busy = lag > self.limits.queue_lag_max / share
-            || age > self.limits.outbox_age_max / u32::try_from(share).unwrap_or(1);
+        let busy = lag.map_or(was, |lag| lag > self.limits.queue_lag_max / share)
+            || age.map_or(was, |age| {
+                age.as_millis() > self.limits.outbox_age_max.as_millis() / u128::from(share)
+            });
         self.backpressure.busy.store(busy, Ordering::Relaxed);
         if busy != was {
             tracing::warn!(
                 busy,
                 queue.lag = lag,
-                outbox.age_ms = age.as_millis(),
+                outbox.age_ms = age.map(|age| age.as_millis()),
                 "new orders are refused as BUSY while this is on"
             );
         }
-        Ok(Step::Idle)
     }
+}
+
+fn behind(positions: &[Position], ends: &[Position]) -> u64 {
+    let behind = ends.iter().map(|end| {
+        let next = positions.iter().find(|it| it.topic == end.topic && it.partition == end.partition);
+        end.next.saturating_sub(next.map_or(0, |it| it.next))
+    });
+    behind.sum()
 }
