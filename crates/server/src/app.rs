@@ -23,8 +23,8 @@ use tokio::sync::watch as signal;
 use tokio::task::JoinHandle;
 
 use crate::admin::{self, AdminListener, Tokens};
-use crate::backend::{self, Opened};
-use crate::config::Config;
+use crate::backend::{self, Opened, ServerClocks};
+use crate::config::{Config, Role};
 use crate::hot::{self, PublicListener};
 use crate::metrics::Metrics;
 use crate::pages::Site;
@@ -34,13 +34,13 @@ const ADMIN_DRAIN: Duration = Duration::from_secs(5);
 
 /// A running server. [`App::stop`] ends it in order.
 pub struct App {
-    /// Where buyers come in.
-    pub address: SocketAddr,
+    /// Where buyers come in; nothing without the role of a gateway.
+    pub address: Option<SocketAddr>,
     /// Where the staff comes in.
     pub admin_address: SocketAddr,
     /// The file with the staff's token, when this server made it.
     pub admin_token_file: PathBuf,
-    public: PublicListener,
+    public: Option<PublicListener>,
     admin: JoinHandle<()>,
     admin_stop: signal::Sender<bool>,
     workers: Running,
@@ -95,11 +95,19 @@ impl App {
     /// stocks may still be rebuilding, which `/readyz` tells.
     ///
     /// # Errors
-    /// When a secret is weak or missing, the data directory cannot be used, or a port is taken;
-    /// the message says what to do.
+    /// When a secret is weak or missing, a backend cannot be used, or a port is taken; the message
+    /// says what to do.
     pub async fn start(config: &Config, clock: Arc<dyn Clock>, site: Site) -> anyhow::Result<Self> {
+        let opened = backend::open(config, clock, ServerClocks::Own).await?;
+        Self::start_on(opened, config, site).await
+    }
+
+    /// The same on backends that are open already.
+    ///
+    /// # Errors
+    /// As [`App::start`].
+    pub async fn start_on(opened: Opened, config: &Config, site: Site) -> anyhow::Result<Self> {
         let tokens = Arc::new(verifier(config)?);
-        let opened = backend::open_embedded(&config.data.dir, Arc::clone(&clock)).await?;
         let admin_token_file = admin::token_file(config)?;
         let staff = Tokens::read(&admin_token_file)?;
         let observed = Arc::new(Observed::default());
@@ -117,24 +125,36 @@ impl App {
         let measured = workers(&shared, limits, config).into_iter();
         let workers = start(measured.map(|(worker, idle)| (observed.worker(worker), idle)).collect());
         let (readiness, site) = (Arc::new(Readiness::default()), Arc::new(site));
-        let public = hot::start(&config.server, shared.clone(), Arc::clone(&site), Arc::clone(&readiness))
-            .map_err(|error| taken(error, config.server.listen, "server.listen"))?;
+        let public = if config.server.roles.contains(&Role::Gateway) {
+            let started =
+                hot::start(&config.server, shared.clone(), Arc::clone(&site), Arc::clone(&readiness));
+            Some(started.map_err(|error| taken(error, config.server.listen, "server.listen"))?)
+        } else {
+            None
+        };
         let metrics = Metrics {
             shared: shared.clone(),
             watch: Arc::new(watch(&shared, limits)),
             observed,
-            cores: public.figures.clone(),
+            cores: public.as_ref().map(|public| public.figures.clone()).unwrap_or_default(),
             staff: Arc::default(),
         };
-        let admin = AdminListener::bind(config.admin.listen, metrics, staff)
+        let admin = AdminListener::bind(config.admin.listen, metrics, staff, Arc::clone(&readiness))
             .await
             .map_err(|error| taken(error, config.admin.listen, "admin.listen"))?;
         let admin_address = admin.address;
         let admin_stop = signal::Sender::new(false);
         let admin = spawn(admin.serve(admin_stop.subscribe()));
-        tracing::info!(public = %public.address, admin = %admin_address, "serving");
+        let address = public.as_ref().map(|public| public.address);
+        let roles = config.server.roles.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(",");
+        tracing::info!(
+            roles,
+            public = address.map(tracing::field::display),
+            admin = %admin_address,
+            "serving"
+        );
         Ok(Self {
-            address: public.address,
+            address,
             admin_address,
             admin_token_file,
             public,
@@ -146,6 +166,14 @@ impl App {
             site,
             opened,
         })
+    }
+
+    /// Where buyers come in, for those who started a gateway.
+    ///
+    /// # Panics
+    /// Without the role of a gateway.
+    pub fn public_address(&self) -> SocketAddr {
+        self.address.expect("this process was started as a gateway")
     }
 
     /// Stages of the engine, for tests and the demo.
@@ -172,8 +200,9 @@ impl App {
     /// Not ready → stop accepting → drain → finish batches → close.
     pub async fn stop(self) {
         self.readiness.draining.store(true, Ordering::Relaxed);
-        let public = self.public;
-        if tokio::task::spawn_blocking(move || public.stop()).await.is_err() {
+        if let Some(public) = self.public
+            && tokio::task::spawn_blocking(move || public.stop()).await.is_err()
+        {
             tracing::error!("the public listener ended in a panic");
         }
         self.admin_stop.send_replace(true);
@@ -207,23 +236,32 @@ fn watch(shared: &Shared, limits: WatchLimits) -> Watch {
     Watch::new(shared.backends.clone(), Arc::clone(&shared.catalog), Arc::clone(&shared.backpressure), limits)
 }
 
-/// Every worker with how long it waits when it has nothing to do.
+/// Whoever owns a rebuild must be heard of in this time; then another keeper takes it over.
+const REBUILD_LEASE: Duration = Duration::from_secs(10);
+
+/// The workers of this process' roles with how long each waits when it has nothing to do.
 fn workers(shared: &Shared, limits: WatchLimits, config: &Config) -> Vec<(Box<dyn Worker>, Duration)> {
     let backends = || shared.backends.clone();
     let ms = Duration::from_millis;
-    vec![
-        (Box::new(Recorder::new(backends(), ms(250))), ms(0)),
-        (Box::new(Sweeper::new(backends())), ms(500)),
-        (Box::new(Expirer::new(backends())), ms(200)),
-        (Box::new(Releaser::new(backends())), ms(50)),
-        (Box::new(Restocker::new(backends())), ms(500)),
-        // The directory lock proves that no other process rebuilds: nothing is waited for.
-        (Box::new(Rebuilder::new(backends(), Duration::ZERO)), ms(50)),
-        // Each pass reads every order of one sale.
-        (Box::new(Reconciler::new(backends())), ms(15_000)),
-        (Box::new(SaleClock::new(backends(), config.sale.preheat_lead)), ms(100)),
-        (Box::new(watch(shared, limits)), ms(100)),
-    ]
+    // The directory lock proves that no other process rebuilds: nothing is waited for.
+    let lease = if config.uses_data_dir() { Duration::ZERO } else { REBUILD_LEASE };
+    let mut workers: Vec<(Box<dyn Worker>, Duration)> = vec![(Box::new(watch(shared, limits)), ms(100))];
+    if config.server.roles.contains(&Role::Recorder) {
+        workers.push((Box::new(Recorder::new(backends(), ms(250))), ms(0)));
+    }
+    if config.server.roles.contains(&Role::Keeper) {
+        workers.extend::<[(Box<dyn Worker>, Duration); 7]>([
+            (Box::new(Sweeper::new(backends())), ms(500)),
+            (Box::new(Expirer::new(backends())), ms(200)),
+            (Box::new(Releaser::new(backends())), ms(50)),
+            (Box::new(Restocker::new(backends())), ms(500)),
+            (Box::new(Rebuilder::new(backends(), lease)), ms(50)),
+            // Each pass reads every order of one sale.
+            (Box::new(Reconciler::new(backends())), ms(15_000)),
+            (Box::new(SaleClock::new(backends(), config.sale.preheat_lead)), ms(100)),
+        ]);
+    }
+    workers
 }
 
 fn taken(error: std::io::Error, address: SocketAddr, key: &str) -> anyhow::Error {

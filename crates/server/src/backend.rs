@@ -5,22 +5,99 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use doorbuster_engine::clock::Clock;
-use doorbuster_engine::delivery::Position;
-use doorbuster_engine::ledger::{Positions, SqliteLedger};
-use doorbuster_engine::queue::{EmbeddedQueue, QueueOptions};
-use doorbuster_engine::stock::EmbeddedStock;
+use doorbuster_engine::delivery::{Position, TopicId};
+use doorbuster_engine::ledger::{Ledger, SqliteLedger};
+use doorbuster_engine::queue::{EmbeddedQueue, Queue, QueueOptions};
+use doorbuster_engine::stock::{EmbeddedStock, Stock};
 use doorbuster_engine::workers::Backends;
 
+use crate::config::{Config, LedgerBackend, QueueBackend, StockBackend};
 use crate::directory::DirectoryLock;
+
+#[cfg(feature = "distributed")]
+mod servers;
+
+/// Without the feature, a configuration that names a server is told why it cannot be had.
+#[cfg(not(feature = "distributed"))]
+mod servers {
+    use super::{Arc, Clock, Config, Ledger, Queue, ServerClocks, Stock, bail};
+
+    fn not_built_in<T>(what: &str) -> anyhow::Result<T> {
+        bail!(
+            "{what} is not built into this program: build it with `cargo build --release --features distributed`, \
+             or choose the embedded backends"
+        )
+    }
+
+    pub(super) async fn redis(
+        _: &Config,
+        _: ServerClocks,
+        _: &Arc<dyn Clock>,
+    ) -> anyhow::Result<Arc<dyn Stock>> {
+        not_built_in("stock.backend = redis")
+    }
+
+    pub(super) async fn kafka(_: &Config) -> anyhow::Result<Arc<dyn Queue>> {
+        not_built_in("queue.backend = kafka")
+    }
+
+    pub(super) async fn postgres(
+        _: &Config,
+        _: ServerClocks,
+        _: &Arc<dyn Clock>,
+    ) -> anyhow::Result<Arc<dyn Ledger>> {
+        not_built_in("ledger.backend = postgres")
+    }
+}
 
 /// Exit code when the log's disk failed and its state is unknown (EX_SOFTWARE of sysexits).
 const FATAL_DISK: i32 = 70;
+
+/// Whose clock a server decides by: windows in a stock, deadlines in a ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerClocks {
+    /// Its own, which is the same for all processes.
+    Own,
+    /// Ours; for tests that move it.
+    Given,
+}
 
 /// Open backends and what must live as long as they are used.
 pub struct Opened {
     /// The stages.
     pub backends: Backends,
-    _lock: DirectoryLock,
+    _lock: Option<DirectoryLock>,
+}
+
+/// Opens the stages that the configuration names.
+///
+/// # Errors
+/// When a server cannot be reached or used, the data directory is in use, cannot be written or is
+/// damaged, or queue and ledger do not belong together; the message says what to do.
+pub async fn open(config: &Config, clock: Arc<dyn Clock>, clocks: ServerClocks) -> anyhow::Result<Opened> {
+    let folder = config.data.dir.as_path();
+    let lock = if config.uses_data_dir() { Some(DirectoryLock::take(folder)?) } else { None };
+    let ledger = match config.ledger.backend {
+        LedgerBackend::Sqlite => sqlite(folder, &clock)?,
+        LedgerBackend::Postgres => servers::postgres(config, clocks, &clock).await?,
+    };
+    let positions = ledger.positions().await?;
+    let queue = match config.queue.backend {
+        QueueBackend::Embedded => log(folder, &positions, &clock)?,
+        QueueBackend::Kafka => servers::kafka(config).await?,
+    };
+    let stock: Arc<dyn Stock> = match config.stock.backend {
+        StockBackend::Embedded => Arc::new(EmbeddedStock::new(Arc::clone(&clock))),
+        StockBackend::Redis => servers::redis(config, clocks, &clock).await?,
+    };
+    let name = match config.queue.backend {
+        QueueBackend::Embedded => format!("the queue in {}", folder.display()),
+        QueueBackend::Kafka => {
+            format!("the topic {} at {}", config.kafka.topic, config.kafka.brokers.join(","))
+        }
+    };
+    belong_together(&name, &positions, &queue.end_positions().await?)?;
+    Ok(Opened { backends: Backends { stock, queue, ledger, clock }, _lock: lock })
 }
 
 /// Opens the embedded engine in `folder`: stock in memory, queue and ledger in files.
@@ -29,26 +106,32 @@ pub struct Opened {
 /// When the folder is in use, cannot be written, is damaged, or its queue and ledger do not
 /// belong together; the message says what to do.
 pub async fn open_embedded(folder: &Path, clock: Arc<dyn Clock>) -> anyhow::Result<Opened> {
-    let lock = DirectoryLock::take(folder)?;
-    let ledger = SqliteLedger::open(&folder.join("ledger.sqlite"), Arc::clone(&clock))
-        .with_context(|| format!("the ledger in {} cannot be opened", folder.display()))?;
-    let positions = ledger.positions().await?;
-    let recorded = |topic: &_| next_of(&positions, topic);
+    let flags = [("data.dir".to_owned(), folder.display().to_string())];
+    open(&Config::read(None, [], &flags)?, clock, ServerClocks::Own).await
+}
+
+fn sqlite(folder: &Path, clock: &Arc<dyn Clock>) -> anyhow::Result<Arc<dyn Ledger>> {
+    let ledger = SqliteLedger::open(&folder.join("ledger.sqlite"), Arc::clone(clock));
+    Ok(Arc::new(ledger.with_context(|| format!("the ledger in {} cannot be opened", folder.display()))?))
+}
+
+fn log(folder: &Path, positions: &[Position], clock: &Arc<dyn Clock>) -> anyhow::Result<Arc<dyn Queue>> {
+    let recorded = |topic: &TopicId| positions.iter().find(|it| it.topic == *topic).map_or(0, |it| it.next);
     let options =
         QueueOptions { on_fatal: Box::new(|_| std::process::exit(FATAL_DISK)), ..QueueOptions::default() };
-    let queue = EmbeddedQueue::open(&folder.join("queue"), recorded, Arc::clone(&clock), options)?;
-    let stock = EmbeddedStock::new(Arc::clone(&clock));
-    let backends =
-        Backends { stock: Arc::new(stock), queue: Arc::new(queue), ledger: Arc::new(ledger), clock };
-    let ends = backends.queue.end_positions().await?;
+    Ok(Arc::new(EmbeddedQueue::open(&folder.join("queue"), recorded, Arc::clone(clock), options)?))
+}
+
+/// A queue and a ledger that were not written from each other are never put together: orders that
+/// were answered with 202 would be lost, or recorded twice.
+fn belong_together(queue: &str, positions: &[Position], ends: &[Position]) -> anyhow::Result<()> {
     if let Some(end) =
         ends.iter().find(|end| end.next > 0 && !positions.iter().any(|it| it.topic == end.topic))
     {
         bail!(
-            "the queue in {} has {} orders, and the ledger beside it knows nothing of them: ledger.sqlite is missing \
-             or is another one. Orders answered with 202 are in the queue, so nothing is started anew: restore the \
-             folder as it was, whole",
-            folder.display(),
+            "{queue} has {} orders, and the ledger knows nothing of them: the ledger was emptied, or another one is \
+             named. Orders answered with 202 are in the queue, so nothing is started anew: restore the ledger that \
+             belongs to it. For a new start without those orders, name a new topic, or a new data directory",
             end.next
         );
     }
@@ -56,16 +139,11 @@ pub async fn open_embedded(folder: &Path, clock: Arc<dyn Clock>) -> anyhow::Resu
         positions.iter().find(|it| it.next > 0 && !ends.iter().any(|end| end.topic == it.topic))
     {
         bail!(
-            "the queue in {} is not the one that the ledger beside it was written from (it has recorded {} orders \
-             from {}): restore the folder as it was, whole",
-            folder.display(),
+            "{queue} is not the one that the ledger was written from (it has recorded {} orders from {}): it was made \
+             anew, or another one is named. Restore it whole, or name the right one",
             stranger.next,
             stranger.topic
         );
     }
-    Ok(Opened { backends, _lock: lock })
-}
-
-fn next_of(positions: &[Position], topic: &doorbuster_engine::delivery::TopicId) -> u64 {
-    positions.iter().find(|it| it.topic == *topic).map_or(0, |it| it.next)
+    Ok(())
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod backends;
 pub(crate) mod keys;
 mod layers;
 mod schema;
@@ -16,6 +17,10 @@ mod schema;
 mod tests;
 mod warnings;
 
+pub use backends::{
+    Kafka, KafkaSecurity, Ledger, LedgerBackend, Postgres, PostgresTls, Queue, QueueBackend, Redis, Stock,
+    StockBackend,
+};
 pub use layers::InvalidConfig;
 pub use schema::schema;
 
@@ -32,6 +37,12 @@ pub struct Config {
     pub server: Server,
     pub admin: Admin,
     pub data: Data,
+    pub stock: Stock,
+    pub queue: Queue,
+    pub ledger: Ledger,
+    pub redis: Redis,
+    pub kafka: Kafka,
+    pub postgres: Postgres,
     pub gate: Gate,
     pub sale: Sale,
     pub log: Log,
@@ -43,6 +54,7 @@ pub struct Config {
 #[expect(missing_docs, reason = "config.default.toml documents every key")]
 pub struct Server {
     pub listen: SocketAddr,
+    pub roles: Vec<Role>,
     pub cores: usize,
     pub connections_max: usize,
     pub connections_per_address_max: usize,
@@ -58,6 +70,32 @@ pub struct Server {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "DurationText")]
     pub drain_timeout: Duration,
+}
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Serves buyers.
+    Gateway,
+    /// Writes queued orders into the ledger.
+    Recorder,
+    /// Opens, expires, returns and rebuilds.
+    Keeper,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 3] = [Self::Gateway, Self::Recorder, Self::Keeper];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gateway => "gateway",
+            Self::Recorder => "recorder",
+            Self::Keeper => "keeper",
+        }
+    }
 }
 
 /// The staff's listener.
@@ -156,6 +194,13 @@ impl Secret {
         Self(text)
     }
 
+    /// What a file says, without the line break at its end.
+    fn from_file(path: &Path, key: &str) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("the secret in {} ({key}) cannot be read", path.display()))?;
+        Ok(Self(text.trim_end_matches(['\r', '\n']).to_owned()))
+    }
+
     /// The value itself, for the one place that needs it.
     pub fn reveal(&self) -> &str {
         &self.0
@@ -219,6 +264,7 @@ impl Config {
         if self.data.dir.as_os_str().is_empty() {
             wrong.push("`data.dir` must name a folder".to_owned());
         }
+        wrong.extend(self.impossible_backends());
         if self.server.listen == self.admin.listen && self.server.listen.port() != 0 {
             wrong.push(format!(
                 "`server.listen` and `admin.listen` are both {}: buyers and staff need a port each",
@@ -243,12 +289,6 @@ impl Config {
                  to a file with at least 32 random bytes, such as from `openssl rand -base64 48`"
             );
         }
-        let text = std::fs::read_to_string(&jwt.secret_file).with_context(|| {
-            format!(
-                "the secret for access tokens (gate.jwt.secret_file) cannot be read from {}",
-                jwt.secret_file.display()
-            )
-        })?;
-        Ok(Secret(text.trim_end_matches(['\r', '\n']).to_owned()))
+        Secret::from_file(&jwt.secret_file, "gate.jwt.secret_file")
     }
 }

@@ -21,7 +21,8 @@ use doorbuster_wire::{AuditFinding, AuditReport};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::api::{ApiError, fresh_json};
+use crate::api::{ApiError, fresh_json, live, readiness_page};
+use crate::app::Readiness;
 use crate::docs;
 use crate::metrics::{Metrics, count_requests};
 use crate::problem;
@@ -40,6 +41,7 @@ pub(crate) struct AdminState {
     metrics: Arc<Metrics>,
     tokens: Arc<Tokens>,
     request_ids: Arc<RequestIds>,
+    readiness: Arc<Readiness>,
 }
 
 impl AdminState {
@@ -60,7 +62,12 @@ pub(crate) struct AdminListener {
 
 impl AdminListener {
     /// Binds the address.
-    pub(crate) async fn bind(address: SocketAddr, metrics: Metrics, tokens: Tokens) -> std::io::Result<Self> {
+    pub(crate) async fn bind(
+        address: SocketAddr,
+        metrics: Metrics,
+        tokens: Tokens,
+        readiness: Arc<Readiness>,
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let shared = metrics.shared.clone();
@@ -71,6 +78,7 @@ impl AdminListener {
             metrics: Arc::new(metrics),
             tokens: Arc::new(tokens),
             request_ids: Arc::new(RequestIds::new()),
+            readiness,
         };
         Ok(Self { address, listener, state })
     }
@@ -102,6 +110,8 @@ fn router(state: AdminState) -> Router {
         .route("/admin/api/orders/{order}/mark-paid", post(orders::mark_paid))
         .route("/admin/api/audit", get(run_audit))
         .route("/metrics", get(metrics))
+        .route("/livez", get(live))
+        .route("/readyz", get(ready))
         .route("/admin/openapi.json", get(docs::staff_document))
         .fallback(|id: RequestId| async move { problem::NOT_FOUND.said_to(id) })
         .method_not_allowed_fallback(|id: RequestId| async move { problem::METHOD_NOT_ALLOWED.said_to(id) })
@@ -109,6 +119,10 @@ fn router(state: AdminState) -> Router {
         .layer(from_fn_with_state(state.clone(), admit))
         .layer(from_fn_with_state(Arc::clone(&state.metrics.staff), count_requests))
         .with_state(state)
+}
+
+async fn ready(State(state): State<AdminState>) -> Response {
+    readiness_page(state.readiness.reasons(&state.shared).await)
 }
 
 /// Names the request and lets only the staff in: reading needs a viewer, changing an operator.
@@ -119,6 +133,10 @@ async fn admit(
 ) -> Result<Response, ApiError> {
     let id = state.request_ids.next();
     request.extensions_mut().insert(id);
+    // Probes have no token, and a process without the role of a gateway has no other listener.
+    if request.method().is_safe() && matches!(request.uri().path(), "/livez" | "/readyz") {
+        return Ok(next.run(request).await);
+    }
     let header = request.headers().get(axum::http::header::AUTHORIZATION).map(|value| value.as_bytes());
     let token = header.and_then(crate::purchase::bearer).ok_or_else(|| unknown_token(id))?;
     let role = state.tokens.role_of(token).ok_or_else(|| unknown_token(id))?;

@@ -10,13 +10,17 @@ use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
 
-pub(super) async fn live() -> Response {
+pub(crate) async fn live() -> Response {
     ([(header::CACHE_CONTROL, "no-store")], "alive\n").into_response()
 }
 
 /// 200 when sales can be served, else 503 with the reasons.
 pub(super) async fn ready(State(state): State<ApiState>) -> Response {
-    let reasons = state.readiness.reasons(state.engine.shared()).await;
+    readiness_page(state.readiness.reasons(state.engine.shared()).await)
+}
+
+/// The reasons as a page.
+pub(crate) fn readiness_page(reasons: Vec<String>) -> Response {
     let ready = reasons.is_empty();
     let mut response = fresh_json(&serde_json::json!({ "ready": ready, "reasons": reasons }));
     if !ready {

@@ -4,6 +4,8 @@ mod health;
 mod orders;
 mod sales;
 
+pub(crate) use health::{live, readiness_page};
+
 use std::sync::Arc;
 
 use axum::Router;

@@ -146,7 +146,7 @@ async fn storm_and_balance(
     };
     let plan = |first_user: u64, users: u64| {
         let mut plan =
-            Plan::new(vec![format!("http://{}", app.address)], &sale.sale_id, users, signer.clone());
+            Plan::new(vec![format!("http://{}", app.public_address())], &sale.sale_id, users, signer.clone());
         (plan.first_user, plan.seed) = (first_user, args.seed.wrapping_add(first_user));
         plan
     };
@@ -222,7 +222,7 @@ fn invite(app: &App, sale: &SaleDetail, folder: &std::path::Path) {
         "\nStill up. Open http://{}/ and buy one (a few may be left if you restock):\n  \
          doorbuster sale restock {} {} --units +5 --admin-url http://{} --admin-token-file {}\n\
          Everything is in {} and goes when you press Ctrl-C.",
-        app.address,
+        app.public_address(),
         sale.sale_id,
         sale.items.first().map_or("1", |item| item.item_id.as_str()),
         app.admin_address,

@@ -36,6 +36,10 @@ fn another_value(key: &Key) -> Value {
         (Kind::Whole, Value::Integer(number)) => Value::Integer(number + 1),
         (Kind::Number, Value::Float(number)) => Value::Float(number / 2.0),
         (Kind::Switch, Value::Boolean(on)) => Value::Boolean(!on),
+        // A list of words in another order: fewer of them might not do.
+        (Kind::List, Value::Array(words)) if key.name == "server.roles" => {
+            Value::Array(words.iter().rev().cloned().collect())
+        }
         (Kind::List, _) => Value::Array(vec![Value::String("192.0.2.1".to_owned())]),
         (kind, default) => panic!("{}: {kind:?} with the default {default}", key.name),
     }
@@ -99,6 +103,15 @@ fn a_wrong_value_is_an_error_that_names_its_key_its_place_and_what_is_right() {
         ("gate.jwt.issuer", "", "must not be empty"),
         ("data.dir", "", "must name a folder"),
         ("admin.listen", "127.0.0.1:8080", "a port each"),
+        ("server.roles", "", "at least one"),
+        ("server.roles", "gateway,gateway,recorder,keeper", "gateway twice"),
+        ("server.roles", "gateway", "lacks recorder and keeper"),
+        ("server.roles", "cashier", "expected one of `gateway`, `recorder`, `keeper`"),
+        ("stock.backend", "valkey", "expected `embedded` or `redis`"),
+        ("redis.response_timeout", "0s", "longer than nothing"),
+        ("kafka.partitions", "0", "at least 1"),
+        ("kafka.brokers", "", "must not be empty"),
+        ("postgres.schema", "", "must not be empty"),
     ] {
         let variable = format!("DOORBUSTER__{}", key.replace('.', "__").to_uppercase());
         for config in [read(&[(&variable, value)], &[]), read(&[], &[(key, value)])] {

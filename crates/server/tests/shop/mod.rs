@@ -11,6 +11,7 @@ use std::time::Duration;
 use doorbuster_engine::clock::{Clock, ManualClock, Timestamp};
 use doorbuster_loadtest::{AdminClient, AdminError, TokenSigner};
 use doorbuster_server::app::App;
+use doorbuster_server::backend::{self, ServerClocks};
 use doorbuster_server::config::Config;
 use doorbuster_wire::{AuditReport, ItemDraft, MarkPaid, OrderRow, Paid, Restock, SaleDetail, SaleDraft};
 use serde_json::Value;
@@ -101,9 +102,44 @@ pub(crate) fn config(folder: &Path, settings: &[(&str, &str)]) -> (Config, Staff
         ("data.dir", folder.join("data").display().to_string()),
         ("gate.jwt.secret", secret.clone()),
     ];
+    let servers = on_servers();
+    let base = base.into_iter().chain(servers);
     let own = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    let flags: Vec<_> = base.into_iter().map(|(key, value)| (key.to_owned(), value)).chain(own).collect();
+    let flags: Vec<_> = base.map(|(key, value)| (key.to_owned(), value)).chain(own).collect();
     (Config::read(None, [], &flags).unwrap(), staff, secret)
+}
+
+/// The same stories are told on other backends: `DOORBUSTER_TEST_BACKENDS` names those that are
+/// servers, such as `redis,kafka,postgres`; each shop has a prefix, a topic and a schema of its own.
+fn on_servers() -> Vec<(&'static str, String)> {
+    let named = std::env::var("DOORBUSTER_TEST_BACKENDS").unwrap_or_default();
+    let own = format!("shop_{:016x}", rand::random::<u64>());
+    let address = |service: &str| std::env::var(format!("DOORBUSTER_TEST_{service}_URL")).unwrap();
+    let mut settings = Vec::new();
+    for backend in named.split(',').filter(|name| !name.is_empty()) {
+        settings.extend(match backend {
+            "redis" => vec![
+                ("stock.backend", "redis".to_owned()),
+                ("redis.url", address("REDIS")),
+                ("redis.prefix", format!("{own}:")),
+            ],
+            "kafka" => vec![
+                ("queue.backend", "kafka".to_owned()),
+                ("kafka.brokers", address("KAFKA")),
+                ("kafka.topic", own.clone()),
+                ("kafka.group", own.clone()),
+                ("kafka.partitions", "3".to_owned()),
+                ("kafka.replication", "1".to_owned()),
+            ],
+            "postgres" => vec![
+                ("ledger.backend", "postgres".to_owned()),
+                ("postgres.url", address("POSTGRES")),
+                ("postgres.schema", own.clone()),
+            ],
+            other => panic!("DOORBUSTER_TEST_BACKENDS names {other}"),
+        });
+    }
+    settings
 }
 
 /// Writes a file that only its owner may read.
@@ -151,7 +187,7 @@ impl Shop {
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.app().address
+        self.app().public_address()
     }
 
     /// The folder of queue and ledger.
@@ -322,7 +358,8 @@ impl Shop {
 /// Starts a server on this clock.
 pub(crate) async fn start(config: &Config, clock: &Arc<ManualClock>) -> anyhow::Result<App> {
     let clock: Arc<dyn Clock> = Arc::clone(clock) as Arc<dyn Clock>;
-    App::start(config, clock, Default::default()).await
+    let opened = backend::open(config, clock, ServerClocks::Given).await?;
+    App::start_on(opened, config, Default::default()).await
 }
 
 /// What a refused request of the staff was told: status and word.
