@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::requirements::{GIT, PROMTOOL, PYTHON, Requirement};
+use crate::services::{self, Service};
 use crate::tidy::TOOLS;
 
 /// One area of the tests.
@@ -15,6 +16,8 @@ pub(crate) struct Area {
     pub(crate) shows: &'static str,
     /// The outside programs it needs.
     pub(crate) requirements: &'static [&'static Requirement],
+    /// The servers its tests run against.
+    pub(crate) services: &'static [&'static Service],
     /// Its steps, all of which run; an error says which of its files are not there.
     pub(crate) steps: fn(&Path) -> Result<Vec<Step>>,
 }
@@ -40,36 +43,42 @@ pub(crate) const AREAS: &[Area] = &[
         name: "tidy",
         shows: "the house rules hold: walls, sizes, links, layout, lints, documentation",
         requirements: &[&GIT, &TOOLS[0], &TOOLS[1], &TOOLS[2]],
+        services: &[],
         steps: |_| Ok(vec![Step::Tidy]),
     },
     Area {
         name: "unit",
         shows: "each part alone does what its documentation says",
         requirements: &[],
+        services: &[],
         steps: unit,
     },
     Area {
         name: "conformance",
         shows: "every backend keeps every promise of its trait",
         requirements: &[],
+        services: services::ALL,
         steps: |root| Ok(vec![chosen(root, "crates/engine", |test| test != "simulation", &[])?]),
     },
     Area {
         name: "simulation",
         shows: "2,000 seeds of operations and faults break no invariant, and notice planted faults",
         requirements: &[],
+        services: &[],
         steps: |root| Ok(vec![chosen(root, "crates/engine", |test| test == "simulation", &["--nocapture"])?]),
     },
     Area {
         name: "http",
         shows: "stories told over real HTTP end with balanced books",
         requirements: &[],
+        services: &[],
         steps: |root| Ok(vec![chosen(root, "crates/server", in_http, &[])?]),
     },
     Area {
         name: "contract",
         shows: "other people's tools find the metrics and the HTTP API to be as documented",
         requirements: &[&PROMTOOL, &PYTHON],
+        services: &[],
         steps: |root| {
             Ok(vec![Step::Venv(TOOLS_PINNED), chosen(root, "crates/server", |test| test == "contract", &[])?])
         },
@@ -78,18 +87,21 @@ pub(crate) const AREAS: &[Area] = &[
         name: "security",
         shows: "hostile requests are answered as documented, listed by their ids",
         requirements: &[],
+        services: &[],
         steps: |_| Ok(vec![Step::Security]),
     },
     Area {
         name: "kill",
         shows: "a server killed in the middle of a sale loses and oversells nothing",
         requirements: &[],
+        services: &[],
         steps: |root| Ok(vec![chosen(root, "crates/server", |test| test == "kill", &["--nocapture"])?]),
     },
     Area {
         name: "demo",
         shows: "the release binary sells out a whole sale, and the audit agrees",
         requirements: &[],
+        services: &[],
         steps: demo,
     },
 ];
@@ -102,10 +114,11 @@ fn in_http(test: &str) -> bool {
     !["kill", "contract"].contains(&test)
 }
 
-/// What every test build has in common. All areas build the whole workspace's selection, even
-/// where they run one package: cargo unites features over the selected packages, and another
-/// selection would build the libraries once more.
-const TEST: [&str; 4] = ["test", "--workspace", "--locked", "--no-fail-fast"];
+/// What every test build has in common. All areas build the whole workspace's selection with all
+/// backends, even where they run one package or the embedded engine: cargo unites features over the
+/// selected packages, and another selection would build the libraries once more.
+pub(crate) const TEST: [&str; 5] =
+    ["test", "--workspace", "--features=distributed", "--locked", "--no-fail-fast"];
 
 fn unit(root: &Path) -> Result<Vec<Step>> {
     ensure!(root.join("crates").is_dir(), "there is no folder crates");

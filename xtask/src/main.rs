@@ -1,8 +1,8 @@
-//! Doorbuster's house commands: `cargo xtask test`, `tidy`, `soak` and `bench`.
+//! Doorbuster's house commands: `cargo xtask test`, `tidy`, `services`, `soak` and `bench`.
 //!
 //! `test.rs` runs the areas that `areas.rs` lists; `tidy/` holds the house rules that a tool can
-//! check; `bench/` measures us beside yardsticks; `soak.rs` runs tests for long; `requirements.rs` knows the outside programs and
-//! how to get them. Nothing here depends on another package of the workspace, so a broken engine
+//! check; `services/` starts the servers that tests need; `bench/` measures us beside yardsticks;
+//! `soak.rs` runs tests for long; `requirements.rs` knows the outside programs and how to get them. Nothing here depends on another package of the workspace, so a broken engine
 //! still gets its tests run.
 #![expect(clippy::print_stdout, reason = "a command line tool: printing is what it does")]
 
@@ -12,6 +12,7 @@ mod demo;
 mod requirements;
 mod run;
 mod security;
+mod services;
 mod soak;
 mod test;
 mod tidy;
@@ -49,6 +50,12 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
+    /// Start, end or list private servers to test against: Redis, PostgreSQL and Kafka
+    #[command(after_help = SERVICES_HELP)]
+    Services {
+        #[command(subcommand)]
+        what: ServicesTask,
+    },
     /// Run the simulation and the kill loop for long
     #[command(after_help = SOAK_HELP)]
     Soak {
@@ -79,6 +86,32 @@ enum Task {
         rounds: usize,
     },
 }
+
+#[derive(Subcommand)]
+enum ServicesTask {
+    /// Start those that do not run yet, and print the environment variables that tests want
+    Up {
+        /// Install the outside programs that are missing
+        #[arg(long)]
+        install: bool,
+        /// How many Kafka brokers; three keep every record three times
+        #[arg(long, default_value = "1", value_parser = ["1", "3"])]
+        brokers: String,
+    },
+    /// End what `up` started, and remove its folders
+    Down,
+    /// Tell what runs, where, and for how long
+    Status,
+}
+
+const SERVICES_HELP: &str = "\
+Examples:
+  eval \"$(cargo xtask services up)\"       start them and tell this shell where they are
+  cargo xtask services up --brokers 3      three brokers, for tests of one that fails
+  cargo xtask services down                end them
+
+A server named by DOORBUSTER_TEST_REDIS_URL, DOORBUSTER_TEST_POSTGRES_URL or DOORBUSTER_TEST_KAFKA_URL is
+used as it is, and none is started in its place. `cargo xtask test` starts and ends what it needs by itself.";
 
 const SOAK_HELP: &str = "\
 Examples:
@@ -121,6 +154,11 @@ fn main() -> Result<ExitCode> {
             bench::run(&root, &rows, install, output == "json", rounds)?
         }
         Task::Soak { first_seed, seeds, kill_rounds } => soak::run(&root, first_seed, seeds, kill_rounds)?,
+        Task::Services { what: ServicesTask::Up { install, brokers } } => {
+            services::up(&root, install, if brokers == "3" { 3 } else { 1 })?
+        }
+        Task::Services { what: ServicesTask::Down } => services::down(&root).map(|()| true)?,
+        Task::Services { what: ServicesTask::Status } => services::status(&root).map(|()| true)?,
         Task::Tidy { quick } => tidy::run(&root, !quick)?.passed,
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use crate::areas::TEST;
 use crate::run::{cargo, line_of};
 
 /// Where the tests are: the libraries' own, and these of the server.
@@ -120,7 +121,8 @@ const LINES: &[Line] = &[
 /// # Errors
 /// cargo cannot be started.
 pub(crate) fn run(root: &Path) -> Result<bool> {
-    let mut command = cargo(root, &["test", "--workspace", "--locked", "--no-fail-fast", "--lib"]);
+    let mut command = cargo(root, &TEST);
+    command.arg("--lib");
     for target in TARGETS {
         command.args(["--test", target]);
     }

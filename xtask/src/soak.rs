@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::areas::TEST;
 use crate::run::{cargo, shown};
 
 /// Runs the simulation and the kill loop with these numbers, and says whether both passed.
@@ -24,7 +25,7 @@ pub(crate) fn run(root: &Path, first_seed: u64, seeds: u64, kill_rounds: u64) ->
 }
 
 fn test(root: &Path, name: &str, chosen: &[&str]) -> std::process::Command {
-    let mut command = cargo(root, &["test", "--workspace", "--locked", "--test", name, "--"]);
-    command.args(chosen).arg("--nocapture");
+    let mut command = cargo(root, &TEST);
+    command.args(["--test", name, "--"]).args(chosen).arg("--nocapture");
     command
 }

@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use crate::areas::{AREAS, Area, Step};
 use crate::run::{cargo, shown};
+use crate::services::Lent;
 use crate::{demo, requirements, security, tidy, venv};
 
 /// How one area ended.
@@ -20,9 +21,11 @@ struct Ended {
 pub(crate) fn run(root: &Path, names: &[String], install: bool) -> bool {
     let mut ended = Vec::new();
     let mut not_run = Vec::new();
+    // Started where the first area needs them; what was started ends when this function does.
+    let mut services = Lent::new(root, install);
     for area in chosen(names) {
         println!("\n=== {}: {}", area.name, area.shows);
-        let (outcome, took) = timed(|| run_area(root, area, install, &mut not_run));
+        let (outcome, took) = timed(|| run_area(area, &mut services, &mut not_run));
         let passed = outcome.unwrap_or_else(|error| {
             println!("{}: {error:#}", area.name);
             false
@@ -39,8 +42,9 @@ fn chosen(names: &[String]) -> Vec<&'static Area> {
     AREAS.iter().filter(wanted).collect()
 }
 
-fn run_area(root: &Path, area: &Area, install: bool, not_run: &mut Vec<String>) -> Result<bool> {
-    if !requirements::ensure(area.requirements, install)? {
+fn run_area(area: &Area, services: &mut Lent<'_>, not_run: &mut Vec<String>) -> Result<bool> {
+    let root = services.root;
+    if !requirements::ensure(area.requirements, services.install)? || !services.ensure(area.services)? {
         return Ok(false);
     }
 
@@ -52,7 +56,7 @@ fn run_area(root: &Path, area: &Area, install: bool, not_run: &mut Vec<String>) 
                 not_run.extend(report.not_run);
                 report.passed
             }
-            Step::Cargo(arguments) => shown(&mut cargo(root, &arguments))?,
+            Step::Cargo(arguments) => shown(cargo(root, &arguments).envs(services.variables()))?,
             Step::Venv(pinned) => venv::make(root, pinned)?,
             Step::Security => security::run(root)?,
             Step::Demo => demo::run(root)?,

@@ -13,7 +13,7 @@ mod growth;
 mod idle;
 mod instructions;
 mod nginx;
-mod process;
+pub(crate) mod process;
 mod refusals;
 mod shop;
 mod whole_sale;

@@ -34,8 +34,18 @@ pub(crate) const TOOLS: [Requirement; 3] = [
 /// The command of each tool, in the order of [`TOOLS`].
 const COMMANDS: [&[&str]; 3] = [
     &["fmt", "--all", "--check"],
-    &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
-    &["doc", "--workspace", "--no-deps", "--locked"],
+    &[
+        "clippy",
+        "--workspace",
+        "--features",
+        "distributed",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ],
+    &["doc", "--workspace", "--features", "distributed", "--no-deps", "--locked"],
 ];
 
 /// Runs the tools that are there and adds to `report` what failed and what was not run.

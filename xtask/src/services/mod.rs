@@ -1,0 +1,244 @@
+//! `cargo xtask services`: private servers of other makers for tests and for trying things out.
+//!
+//! Each runs on a free port of the loopback, in a folder of its own below the system's temporary
+//! folder. `state.rs` keeps what runs in `target/services/state.json`, written after each start, so
+//! that whoever comes next finds the servers again and can end them, also after a crash.
+
+mod kafka;
+mod launch;
+mod postgres;
+mod redis_server;
+mod state;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::requirements::{self, Absence, Requirement, Source};
+use state::{Server, State};
+
+/// The Redis that tests run against.
+pub(crate) const REDIS: Service = Service {
+    name: "redis",
+    variable: "DOORBUSTER_TEST_REDIS_URL",
+    requirements: &[&Requirement {
+        program: "redis-server",
+        why: "is the stock that several processes share",
+        source: Source::Debian("redis-server"),
+        absence: Absence::Fatal,
+    }],
+    start: redis_server::start,
+};
+
+/// The PostgreSQL that tests run against.
+pub(crate) const POSTGRES: Service = Service {
+    name: "postgres",
+    variable: "DOORBUSTER_TEST_POSTGRES_URL",
+    requirements: &[&Requirement {
+        program: postgres::PROGRAM,
+        why: "is the ledger that several processes share",
+        source: Source::Debian("postgresql-15"),
+        absence: Absence::Fatal,
+    }],
+    start: postgres::start,
+};
+
+/// The Kafka that tests run against.
+pub(crate) const KAFKA: Service = Service {
+    name: "kafka",
+    variable: "DOORBUSTER_TEST_KAFKA_URL",
+    requirements: &[
+        &Requirement {
+            program: "java",
+            why: "runs Kafka, the queue that several processes share",
+            source: Source::Debian("openjdk-17-jre-headless"),
+            absence: Absence::Fatal,
+        },
+        &Requirement {
+            program: "mvn",
+            why: "fetches Kafka's libraries",
+            source: Source::Debian("maven"),
+            absence: Absence::Fatal,
+        },
+    ],
+    start: kafka::start,
+};
+
+/// Every service.
+pub(crate) const ALL: &[&Service] = &[&REDIS, &POSTGRES, &KAFKA];
+
+/// A server of another maker that tests need.
+pub(crate) struct Service {
+    /// Its word in the state file and in messages.
+    name: &'static str,
+    /// The environment variable that hands its address to tests. Set from outside, it names a
+    /// running server, and none is started.
+    variable: &'static str,
+    /// The programs it needs.
+    requirements: &'static [&'static Requirement],
+    /// Starts it and waits until it answers.
+    start: fn(&Start<'_>) -> Result<Server>,
+}
+
+impl Service {
+    /// Whether the environment names a running one.
+    fn is_named_outside(&self) -> bool {
+        std::env::var_os(self.variable).is_some_and(|url| !url.is_empty())
+    }
+}
+
+/// What a start is told.
+struct Start<'a> {
+    /// The repository's root.
+    root: &'a Path,
+    /// How many Kafka brokers.
+    brokers: usize,
+}
+
+/// The services that one run of the tests needs. Those that this run started end when it is
+/// dropped; those that ran before stay.
+pub(crate) struct Lent<'a> {
+    /// The repository's root.
+    pub(crate) root: &'a Path,
+    /// Whether missing programs are installed.
+    pub(crate) install: bool,
+    started: Vec<&'static str>,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl<'a> Lent<'a> {
+    /// Nothing yet; missing programs are installed if `install`.
+    pub(crate) fn new(root: &'a Path, install: bool) -> Self {
+        Self { root, install, started: Vec::new(), variables: Vec::new() }
+    }
+
+    /// Makes sure that `wanted` run, and says whether they do: false when a program is missing.
+    ///
+    /// # Errors
+    /// One does not start; the message has the end of its log.
+    pub(crate) fn ensure(&mut self, wanted: &[&'static Service]) -> Result<bool> {
+        let before = State::read(self.root)?;
+        let outcome = bring_up(self.root, wanted, self.install, 1);
+        // Also after an error: what started before it must end.
+        let state = State::read(self.root)?;
+        let new = |service: &&&Service| !before.holds(service.name) && state.holds(service.name);
+        self.started.extend(wanted.iter().filter(new).map(|service| service.name));
+        let up = outcome?;
+        for service in wanted {
+            if let Some(server) = state.server(service.name) {
+                self.variables.push((service.variable, server.url.clone()));
+            }
+        }
+        Ok(up)
+    }
+
+    /// What tests need in their environment to find the services.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.variables.iter().cloned()
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = take_down(self.root, |server| self.started.contains(&server.service.as_str())) {
+            eprintln!("services: {error:#}; end them by `cargo xtask services down`");
+        }
+    }
+}
+
+/// Starts what does not run yet and prints how to hand it to tests. False when a program is missing.
+///
+/// # Errors
+/// One does not start; the message has the end of its log.
+pub(crate) fn up(root: &Path, install: bool, brokers: usize) -> Result<bool> {
+    if !bring_up(root, ALL, install, brokers)? {
+        return Ok(false);
+    }
+    let state = State::read(root)?;
+    for service in ALL {
+        match state.server(service.name) {
+            Some(server) => println!("export {}={}", service.variable, server.url),
+            None => eprintln!("{}: the one that {} names is used", service.name, service.variable),
+        }
+    }
+    Ok(true)
+}
+
+/// Ends what `up` started, and removes its folders.
+///
+/// # Errors
+/// A process does not end, or a folder cannot be removed.
+pub(crate) fn down(root: &Path) -> Result<()> {
+    take_down(root, |_| true)
+}
+
+/// Prints what runs, where, and for how long.
+///
+/// # Errors
+/// The state file cannot be read.
+pub(crate) fn status(root: &Path) -> Result<()> {
+    let state = State::read(root)?;
+    for service in ALL {
+        let line = match state.server(service.name) {
+            _ if service.is_named_outside() => format!("not ours: {} names it", service.variable),
+            Some(server) if server.runs() => server.line(),
+            Some(_) => "has ended by itself; `cargo xtask services down` clears it away".to_owned(),
+            None => "not started".to_owned(),
+        };
+        println!("{:<10}{line}", service.name);
+    }
+    Ok(())
+}
+
+fn bring_up(root: &Path, wanted: &[&Service], install: bool, brokers: usize) -> Result<bool> {
+    let wanted: Vec<&&Service> = wanted.iter().filter(|service| !service.is_named_outside()).collect();
+    let requirements: Vec<_> = wanted.iter().flat_map(|service| service.requirements).copied().collect();
+    if !requirements::ensure(&requirements, install)? {
+        return Ok(false);
+    }
+
+    for service in wanted {
+        let mut state = State::read(root)?;
+        if let Some(server) = state.server(service.name) {
+            if server.runs() {
+                if service.name == KAFKA.name && server.processes.len() < brokers {
+                    bail!("Kafka runs with fewer brokers: `cargo xtask services down` first");
+                }
+                eprintln!("services: {} runs already at {}", service.name, server.url);
+                continue;
+            }
+            eprintln!("services: {} has ended by itself; starting it anew", service.name);
+            state.take(service.name).map_or(Ok(()), |server| server.end())?;
+            state.write(root)?;
+        }
+        eprintln!("services: starting {}", service.name);
+        let started = (service.start)(&Start { root, brokers });
+        let server = started.with_context(|| format!("{} does not start", service.name))?;
+        eprintln!("services: {} answers at {}", service.name, server.url);
+        state.add(server);
+        state.write(root)?;
+    }
+    Ok(true)
+}
+
+fn take_down(root: &Path, chosen: impl Fn(&Server) -> bool) -> Result<()> {
+    let mut state = State::read(root)?;
+    let mut result = Ok(());
+    for service in ALL {
+        if !state.server(service.name).is_some_and(&chosen) {
+            continue;
+        }
+        if let Some(server) = state.take(service.name) {
+            match server.end() {
+                Ok(()) => eprintln!("services: {} ended", service.name),
+                Err(error) => {
+                    // It is kept, so that it can be tried again; the others end all the same.
+                    state.add(server);
+                    result = Err(error);
+                }
+            }
+        }
+    }
+    state.write(root)?;
+    result
+}

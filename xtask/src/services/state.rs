@@ -1,0 +1,240 @@
+//! What runs, kept in a file: so that a later command finds it, and ends nothing else.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use super::launch::await_true;
+
+/// Where the file is, from the repository's root.
+const FILE: &str = "target/services/state.json";
+
+/// Longest wait for a process to end by itself; then it is killed.
+const END: Duration = Duration::from_secs(10);
+
+/// Everything that was started and not ended.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct State {
+    servers: Vec<Server>,
+}
+
+/// One service that was started.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Server {
+    /// The service's name.
+    pub(super) service: String,
+    /// What tests are given to find it.
+    pub(super) url: String,
+    /// Its processes.
+    pub(super) processes: Vec<Process>,
+    /// Its folders, which go when it ends.
+    pub(super) folders: Vec<PathBuf>,
+    /// When it was started, in seconds since 1970.
+    pub(super) since: u64,
+}
+
+/// One process, told from a later one of the same number by when it began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Process {
+    pid: i32,
+    /// The machine's boot and the clock tick in it at which the process began.
+    birth: String,
+    /// Whether it is asked to end by an interrupt first; otherwise it is killed at once, since its
+    /// folder goes with it.
+    interrupt: bool,
+}
+
+impl State {
+    /// What the file says; nothing where there is none.
+    pub(super) fn read(root: &Path) -> Result<Self> {
+        let path = root.join(FILE);
+        match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text).with_context(|| {
+                format!("{} is damaged: end its processes by hand, then delete it", path.display())
+            }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+        }
+    }
+
+    /// Replaces the file in one step, so that no crash leaves half of it.
+    pub(super) fn write(&self, root: &Path) -> Result<()> {
+        let path = root.join(FILE);
+        let folder = path.parent().context("the file has a folder")?;
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        let new = path.with_extension("new");
+        fs::write(&new, serde_json::to_string_pretty(self)?)
+            .with_context(|| format!("writing {}", new.display()))?;
+        fs::rename(&new, &path).with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// The service of this name, running or not.
+    pub(super) fn server(&self, service: &str) -> Option<&Server> {
+        self.servers.iter().find(|server| server.service == service)
+    }
+
+    /// Whether the service of this name runs.
+    pub(super) fn holds(&self, service: &str) -> bool {
+        self.server(service).is_some_and(Server::runs)
+    }
+
+    /// Forgets the service of this name and hands it over.
+    pub(super) fn take(&mut self, service: &str) -> Option<Server> {
+        let at = self.servers.iter().position(|server| server.service == service)?;
+        Some(self.servers.remove(at))
+    }
+
+    /// Remembers a service.
+    pub(super) fn add(&mut self, server: Server) {
+        self.servers.push(server);
+    }
+}
+
+impl Server {
+    /// Whether all its processes still run.
+    pub(super) fn runs(&self) -> bool {
+        self.processes.iter().all(Process::runs)
+    }
+
+    /// Ends exactly its processes and removes its folders. Repeated, it does nothing.
+    pub(super) fn end(&self) -> Result<()> {
+        for process in &self.processes {
+            process.end()?;
+        }
+        for folder in &self.folders {
+            match fs::remove_dir_all(folder) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("removing {}", folder.display()));
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// One line for a person.
+    pub(super) fn line(&self) -> String {
+        let pids: Vec<String> = self.processes.iter().map(|process| process.pid.to_string()).collect();
+        let minutes = seconds_since_1970().saturating_sub(self.since) / 60;
+        let folders: Vec<String> = self.folders.iter().map(|folder| folder.display().to_string()).collect();
+        format!("{}  for {minutes} min, pid {}, in {}", self.url, pids.join(", "), folders.join(", "))
+    }
+}
+
+impl Process {
+    /// The process of this number that runs now.
+    pub(super) fn of(pid: u32, interrupt: bool) -> Result<Self> {
+        let pid = i32::try_from(pid).context("a process number is small")?;
+        let birth = birth(pid).with_context(|| format!("process {pid} ended at once"))?;
+        Ok(Self { pid, birth, interrupt })
+    }
+
+    /// Whether it still runs, and is not a later one of the same number.
+    pub(super) fn runs(&self) -> bool {
+        birth(self.pid).is_some_and(|birth| birth == self.birth)
+    }
+
+    /// Ends it.
+    pub(super) fn end(&self) -> Result<()> {
+        let signals = if self.interrupt { &[Signal::INT, Signal::KILL][..] } else { &[Signal::KILL] };
+        for &signal in signals {
+            if !self.runs() {
+                return Ok(());
+            }
+            let pid = Pid::from_raw(self.pid).context("zero is no process")?;
+            match kill_process(pid, signal) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(error) => return Err(error).with_context(|| format!("ending process {}", self.pid)),
+            }
+            await_true(END, || Ok(!self.runs()))?;
+        }
+        if self.runs() {
+            bail!("process {} does not end", self.pid);
+        }
+        Ok(())
+    }
+}
+
+/// When the process began; `None` when there is none, or it has ended and nobody asked how.
+fn birth(pid: i32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name, in parentheses, may hold anything; the fields behind it are plain.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    if fields.next()? == "Z" {
+        return None;
+    }
+    let ticks = fields.nth(18)?;
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(format!("{} {ticks}", boot.trim()))
+}
+
+/// The time for people.
+#[expect(clippy::disallowed_methods, reason = "a person reads it; nothing decides by it")]
+pub(super) fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn sleeper() -> std::process::Child {
+        Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().expect("sleep is everywhere")
+    }
+
+    #[test]
+    fn a_process_is_ended_and_a_later_one_of_its_number_is_not() {
+        let mut child = sleeper();
+        let process = Process::of(child.id(), true).expect("it runs");
+        let stranger = Process { birth: "another boot 1".to_owned(), ..process.clone() };
+        assert!(!stranger.runs());
+        stranger.end().expect("nothing is there to end");
+        assert!(process.runs(), "the process of the same number was left alone");
+
+        process.end().expect("it ends");
+        assert!(!process.runs());
+        child.wait().expect("it is our child");
+    }
+
+    #[test]
+    fn the_state_is_read_as_it_was_written_and_folders_go_with_the_server() {
+        let root = tempfile::tempdir().expect("a temporary folder can be made");
+        let folder = root.path().join("data");
+        fs::create_dir(&folder).expect("can be made");
+        let mut child = sleeper();
+        let server = Server {
+            service: "redis".to_owned(),
+            url: "redis://127.0.0.1:1".to_owned(),
+            processes: vec![Process::of(child.id(), false).expect("it runs")],
+            folders: vec![folder.clone()],
+            since: 0,
+        };
+        let mut state = State::read(root.path()).expect("no file is an empty state");
+        state.add(server);
+        state.write(root.path()).expect("can be written");
+
+        let mut state = State::read(root.path()).expect("it was written");
+        assert!(state.holds("redis") && !state.holds("kafka"));
+        let server = state.take("redis").expect("it is there");
+        server.end().expect("it ends");
+        server.end().expect("a second time does nothing");
+        assert!(!folder.exists() && !server.runs() && state.server("redis").is_none());
+        child.wait().expect("it is our child");
+    }
+
+    #[test]
+    fn a_damaged_state_is_an_error_that_names_the_file() {
+        let root = tempfile::tempdir().expect("a temporary folder can be made");
+        fs::create_dir_all(root.path().join("target/services")).expect("can be made");
+        fs::write(root.path().join(FILE), "{").expect("can be written");
+        let error = State::read(root.path()).expect_err("that is no state");
+        assert!(error.to_string().contains("state.json is damaged"), "{error}");
+    }
+}
