@@ -1,7 +1,7 @@
-//! Doorbuster's house commands: `cargo xtask test`, `tidy`, `services`, `soak` and `bench`.
+//! Doorbuster's house commands: `cargo xtask test`, `tidy`, `services`, `stage`, `soak` and `bench`.
 //!
 //! `test.rs` runs the areas that `areas.rs` lists; `tidy/` holds the house rules that a tool can
-//! check; `services/` starts the servers that tests need; `bench/` measures us beside yardsticks;
+//! check; `services/` starts the servers that tests need; `stage/` plays a sale on them; `bench/` measures us beside yardsticks;
 //! `soak.rs` runs tests for long; `requirements.rs` knows the outside programs and how to get them. Nothing here depends on another package of the workspace, so a broken engine
 //! still gets its tests run.
 #![expect(clippy::print_stdout, reason = "a command line tool: printing is what it does")]
@@ -14,6 +14,7 @@ mod run;
 mod security;
 mod services;
 mod soak;
+mod stage;
 mod test;
 mod tidy;
 mod venv;
@@ -21,7 +22,7 @@ mod venv;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -55,6 +56,25 @@ enum Task {
     Services {
         #[command(subcommand)]
         what: ServicesTask,
+    },
+    /// Play a whole sale on real servers: services, roles, rehearsal, books, end
+    #[command(after_help = STAGE_HELP)]
+    Stage {
+        /// Processes that serve buyers
+        #[arg(long, default_value_t = 2)]
+        gateways: usize,
+        /// Processes that write orders into the ledger
+        #[arg(long, default_value_t = 2)]
+        recorders: usize,
+        /// Processes that open, expire, return and rebuild
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..).map(usize::from))]
+        keepers: usize,
+        /// Install the outside programs that are missing
+        #[arg(long)]
+        install: bool,
+        /// Arguments for `doorbuster rehearse`, and `--units N` for the sale
+        #[arg(last = true)]
+        rehearse: Vec<String>,
     },
     /// Run the simulation and the kill loop for long
     #[command(after_help = SOAK_HELP)]
@@ -113,6 +133,14 @@ Examples:
 A server named by DOORBUSTER_TEST_REDIS_URL, DOORBUSTER_TEST_POSTGRES_URL or DOORBUSTER_TEST_KAFKA_URL is
 used as it is, and none is started in its place. `cargo xtask test` starts and ends what it needs by itself.";
 
+const STAGE_HELP: &str = "\
+Examples:
+  cargo xtask stage -- --users 500000 --units 10000 --output json
+  cargo xtask stage --gateways 3 --recorders 3 --keepers 2 -- --users 100000 --report storm.html
+
+The rehearsal's report goes to standard output. The exit code is 1 when it found something, or when PostgreSQL
+and Redis, read by their own clients afterwards, do not agree.";
+
 const SOAK_HELP: &str = "\
 Examples:
   cargo xtask soak                                     20,000 new seeds and 100 kills
@@ -152,6 +180,10 @@ fn main() -> Result<ExitCode> {
         Task::Test { areas, install } => test::run(&root, &areas, install),
         Task::Bench { rows, install, output, rounds } => {
             bench::run(&root, &rows, install, output == "json", rounds)?
+        }
+        Task::Stage { gateways, recorders, keepers, install, rehearse } => {
+            let cast = stage::Cast { gateways, recorders, keepers };
+            stage::run(&root, &stage::Plan { cast, install, profile: "release", rehearse })?
         }
         Task::Soak { first_seed, seeds, kill_rounds } => soak::run(&root, first_seed, seeds, kill_rounds)?,
         Task::Services { what: ServicesTask::Up { install, brokers } } => {

@@ -18,6 +18,9 @@ pub(crate) const GENERATOR_CORE: &str = "1";
 /// Longest wait for a server to listen.
 const START: Duration = Duration::from_secs(20);
 
+/// Longest wait for a server to end.
+const STOP: Duration = Duration::from_secs(20);
+
 /// A program that ends when this is dropped.
 pub(crate) struct Running {
     child: Child,
@@ -78,6 +81,26 @@ impl Running {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let number = line.and_then(|line| line.split_ascii_whitespace().next());
         Ok(number.context("the program has ended")?.parse()?)
+    }
+}
+
+impl Running {
+    /// Asks the program to end and waits for it.
+    ///
+    /// # Errors
+    /// It does not end in time, or ends with an error.
+    pub(crate) fn terminate(&mut self) -> Result<()> {
+        let id = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(id.context("a process has an id")?, rustix::process::Signal::TERM)?;
+        let until = now() + STOP;
+        loop {
+            match self.child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => bail!("it ended with {status}"),
+                None if now() > until => bail!("it does not end"),
+                None => pause(Duration::from_millis(10)),
+            }
+        }
     }
 }
 

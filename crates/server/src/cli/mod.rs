@@ -49,7 +49,7 @@ struct Cli {
 enum Command {
     /// Everything on this machine: a server, a sale, the storm, the balance; then stays up for you
     Demo(demo::DemoArgs),
-    /// Run the server with the embedded engine
+    /// Run a server: every role in one process, or some of them
     Serve(serve::ServeArgs),
     /// Create sales and run them
     Sale(sale::SaleArgs),

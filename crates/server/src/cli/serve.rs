@@ -12,14 +12,17 @@ use crate::app::App;
 use crate::pages::Site;
 use crate::telemetry;
 
-/// Run the server with the embedded engine.
+/// Run a server: gateway, recorder and keeper in one process, or some of these roles.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  doorbuster serve --data-dir ./data --jwt-secret-file secret\n  DOORBUSTER__SERVER__LISTEN=0.0.0.0:8080 doorbuster serve --config shop.toml"
+    after_help = "Examples:\n  doorbuster serve --data-dir ./data --jwt-secret-file secret\n  DOORBUSTER__SERVER__LISTEN=0.0.0.0:8080 doorbuster serve --config shop.toml\n  doorbuster serve --config shop.toml --roles gateway      more of them, on other machines, share the load\n  doorbuster serve --config shop.toml --roles recorder,keeper"
 )]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     source: ConfigSource,
+    /// What this process does: gateway, recorder, keeper, with commas between (server.roles)
+    #[arg(long, value_name = "ROLES")]
+    roles: Option<String>,
     /// Address and port for buyers (server.listen)
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
@@ -37,6 +40,7 @@ pub(crate) struct ServeArgs {
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<Verdict> {
     let path = |path: Option<PathBuf>| path.map(|path| path.display().to_string());
     let flags: Vec<(String, String)> = [
+        ("server.roles", args.roles),
         ("server.listen", args.listen),
         ("admin.listen", args.admin_listen),
         ("data.dir", path(args.data_dir)),

@@ -1,0 +1,126 @@
+//! `cargo xtask stage`: a whole sale on real servers, in roles, with everything started and ended.
+//!
+//! `roles.rs` starts the processes of ours; `witness.rs` reads PostgreSQL and Redis from outside, by
+//! their own clients, and counts what our programs say they did.
+
+mod roles;
+mod witness;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::bench::process::output_of;
+use crate::run::{cargo, line_of, reported};
+use crate::services::{self, Lent};
+pub(crate) use roles::Cast;
+use roles::Stage;
+
+/// What a stage is asked for.
+pub(crate) struct Plan {
+    /// How many processes of each role.
+    pub(crate) cast: Cast,
+    /// Whether missing programs are installed.
+    pub(crate) install: bool,
+    /// The cargo profile of our program: `release`, or `dev` to use the tests' build.
+    pub(crate) profile: &'static str,
+    /// Arguments for `doorbuster rehearse`; `--units N` (10,000) is the sale's.
+    pub(crate) rehearse: Vec<String>,
+}
+
+/// Starts services and roles, runs the rehearsal against every gateway, and ends everything. Says
+/// whether the rehearsal's verdict and the outside witness are clean.
+///
+/// # Errors
+/// Something does not start.
+pub(crate) fn run(root: &Path, plan: &Plan) -> Result<bool> {
+    let (units, rehearse) = take_units(&plan.rehearse)?;
+    let program = build(root, plan.profile)?;
+    let mut lent = Lent::new(root, plan.install);
+    if !lent.ensure(services::ALL)? {
+        return Ok(false);
+    }
+    let stage = Stage::start(&program, plan.cast, lent.variables().collect())?;
+    let sale = stage.sale(units)?;
+    eprintln!("stage: sale {sale} with {units} units is open; rehearsing");
+    let mut command = stage.rehearsal(&sale, &rehearse);
+    eprintln!("$ {}", line_of(&command));
+    let output = command.stderr(Stdio::inherit()).output().context("starting the rehearsal")?;
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    println!("{}", report.trim_end());
+    let mut clean = output.status.success();
+    match witness::books(&stage, &sale) {
+        Ok(books) => {
+            eprintln!("stage: {books}");
+            for fault in books.faults() {
+                eprintln!("stage: {fault}");
+                clean = false;
+            }
+        }
+        Err(error) => {
+            eprintln!("stage: the servers could not be read from outside: {error:#}");
+            clean = false;
+        }
+    }
+    stage.end()?;
+    Ok(clean)
+}
+
+/// Takes `--units N` out of the rehearsal's arguments: the sale has the units, not the rehearsal.
+fn take_units(arguments: &[String]) -> Result<(u64, Vec<String>)> {
+    let (mut units, mut rest) = (10_000, Vec::new());
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let value = match argument.strip_prefix("--units") {
+            Some("") => arguments.next().map(String::as_str),
+            Some(value) => value.strip_prefix('='),
+            None => {
+                rest.push(argument.clone());
+                continue;
+            }
+        };
+        let value = value.context("--units needs a number")?;
+        units = value.parse().with_context(|| format!("--units {value} is not a number of units"))?;
+        ensure!(units > 0, "--units must be at least 1");
+    }
+    Ok((units, rest))
+}
+
+/// Builds our program with the servers' clients; answers where it is.
+fn build(root: &Path, profile: &str) -> Result<std::path::PathBuf> {
+    let arguments =
+        ["build", "--locked", "--workspace", "--bins", "--features", "distributed", "--profile", profile];
+    // Messages of the build are not the report.
+    if !reported(&mut cargo(root, &arguments))? {
+        bail!("the program does not build");
+    }
+    let metadata = output_of(&mut cargo(root, &["metadata", "--format-version", "1", "--no-deps"]))?;
+    let metadata: Value = serde_json::from_str(&metadata).context("cargo metadata")?;
+    let folder = metadata["target_directory"].as_str().context("cargo has no target directory")?;
+    let profile = if profile == "dev" { "debug" } else { profile };
+    Ok(Path::new(folder).join(profile).join("doorbuster"))
+}
+
+/// A command of another program that reads a server; what it prints, or an error with its words.
+fn ask(command: &mut Command) -> Result<String> {
+    Ok(output_of(command)?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_the_sales_and_everything_else_the_rehearsals() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for line in ["--users 5 --units 7 --seed 1", "--units=7 --users 5 --seed 1"] {
+            assert_eq!(take_units(&words(line)).expect("is right"), (7, words("--users 5 --seed 1")));
+        }
+        assert_eq!(take_units(&words("--users 5")).expect("is right").0, 10_000);
+        for line in ["--units", "--units x", "--units=0"] {
+            assert!(take_units(&words(line)).is_err(), "{line}");
+        }
+    }
+}
