@@ -13,6 +13,7 @@ mod growth;
 mod idle;
 mod instructions;
 mod nginx;
+mod permits;
 pub(crate) mod process;
 mod refusals;
 mod shop;
@@ -37,8 +38,9 @@ struct Row {
 }
 
 /// Every row, in the order in which they run.
-const ROWS: [Row; 7] = [
+const ROWS: [Row; 8] = [
     Row { name: "1", requirements: &[&NGINX, &WRK, &TASKSET], measure: refusals::run },
+    Row { name: "2", requirements: &[&REDIS, &REDIS_TOOLS, &TASKSET], measure: permits::run },
     Row { name: "4", requirements: &[&NGINX, &WRK, &TASKSET], measure: whole_sale::run },
     Row { name: "6", requirements: &[&WRK, &SQLITE, &TASKSET], measure: durable::run },
     Row { name: "7", requirements: &[&NGINX, &WRK, &TASKSET], measure: idle::run },
@@ -48,6 +50,8 @@ const ROWS: [Row; 7] = [
 ];
 
 const NGINX: Requirement = needed("nginx", "is the yardstick of refusals and of memory", "nginx");
+const REDIS: Requirement = needed("redis-server", "is the stock that is measured", "redis-server");
+const REDIS_TOOLS: Requirement = needed("redis-benchmark", "is the yardstick of permits", "redis-tools");
 const WRK: Requirement = needed("wrk", "generates load in a closed loop", "wrk");
 const SQLITE: Requirement = needed("sqlite3", "is the yardstick of durable orders", "sqlite3");
 const TASKSET: Requirement =
