@@ -21,6 +21,7 @@
 //! 11. A restock counts once per operation: `a_restock_counts_once`.
 
 pub mod judge;
+mod rules;
 mod sqlite;
 
 pub use sqlite::{SqliteError, SqliteLedger};

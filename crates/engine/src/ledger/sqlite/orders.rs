@@ -2,13 +2,14 @@
 
 use async_trait::async_trait;
 use rusqlite::Connection;
+use std::ops::ControlFlow;
 
 use super::rows::{self, ORDER_COLUMNS, signed};
 use super::{SqliteLedger, record};
 use crate::clock::Timestamp;
 use crate::delivery::{Batch, Position};
 use crate::fault::BackendError;
-use crate::ledger::{CancelOutcome, Orders, Positions, RecordOutcome, ReleaseRow, Releases};
+use crate::ledger::{CancelOutcome, Orders, Positions, RecordOutcome, ReleaseRow, Releases, rules};
 use crate::order::{Order, OrderId, OrderPlaced, OrderStatus, SaleId, UserId};
 
 #[async_trait]
@@ -82,7 +83,7 @@ impl Orders for SqliteLedger {
 
 fn expire(tx: &Connection, limit: usize, now: Timestamp) -> rusqlite::Result<u64> {
     let sql = format!(
-        "SELECT {ORDER_COLUMNS} FROM orders WHERE status = 'PENDING' AND hold_until < ?1 ORDER BY hold_until LIMIT ?2"
+        "SELECT {ORDER_COLUMNS} FROM orders WHERE status = 'PENDING' AND hold_until < ?1 ORDER BY hold_until, id LIMIT ?2"
     );
     let mut statement = tx.prepare_cached(&sql)?;
     let due: Vec<_> = statement.query_map((now, signed(limit as u64)), rows::order)?.collect();
@@ -114,8 +115,7 @@ fn cancel(
         else {
             return Ok(CancelOutcome::Unknown);
         };
-        let total = placed.price.times(placed.reservation.units);
-        let order = record::row(placed, OrderStatus::Cancelled, None, total, now);
+        let order = rules::stillborn(placed, OrderStatus::Cancelled, None, now);
         rows::insert_order(tx, &order, None, now)?;
         rows::note_release(tx, &order.reservation)?;
         return Ok(CancelOutcome::Cancelled(order));
@@ -123,13 +123,9 @@ fn cancel(
     if order.reservation.user != *user {
         return Ok(CancelOutcome::Unknown);
     }
-    match order.status {
-        OrderStatus::Cancelled => Ok(CancelOutcome::Cancelled(order)),
-        OrderStatus::Paid => Ok(CancelOutcome::Paid(order)),
-        OrderStatus::Expired | OrderStatus::Rejected | OrderStatus::Refunded => {
-            Ok(CancelOutcome::Closed(order))
-        }
-        OrderStatus::Pending => {
+    match rules::cancel(order) {
+        ControlFlow::Break(answer) => Ok(answer),
+        ControlFlow::Continue(order) => {
             rows::close_order(tx, &order, OrderStatus::Cancelled, now)?;
             Ok(CancelOutcome::Cancelled(Order { status: OrderStatus::Cancelled, ..order }))
         }

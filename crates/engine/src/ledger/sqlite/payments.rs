@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use super::{SqliteLedger, rows};
 use crate::clock::Timestamp;
 use crate::fault::BackendError;
-use crate::ledger::{PayOutcome, PaymentEvent, Payments};
+use crate::ledger::{PayOutcome, PaymentEvent, Payments, rules};
 use crate::order::{Order, OrderStatus};
 
 #[async_trait]
@@ -25,14 +25,7 @@ fn pay(tx: &Connection, event: &PaymentEvent, now: Timestamp) -> rusqlite::Resul
         return Ok(PayOutcome::Duplicate);
     }
     let order = rows::find_order(tx, event.order)?;
-    let outcome = match &order {
-        None => PayOutcome::NoOrder,
-        Some(order) if (order.total.minor, order.total.currency) != (event.amount_minor, event.currency) => {
-            PayOutcome::AmountMismatch
-        }
-        Some(order) if order.status == OrderStatus::Pending && now <= order.hold_until => PayOutcome::Paid,
-        Some(_) => PayOutcome::RefundDue,
-    };
+    let outcome = rules::pay(event, order.as_ref(), now);
     store(tx, event, outcome, now)?;
     match (outcome, &order) {
         (PayOutcome::Paid, Some(order)) => mark_paid(tx, order, now)?,
@@ -63,13 +56,6 @@ fn mark_paid(tx: &Connection, order: &Order, now: Timestamp) -> rusqlite::Result
 }
 
 fn store(tx: &Connection, event: &PaymentEvent, outcome: PayOutcome, now: Timestamp) -> rusqlite::Result<()> {
-    let word = match outcome {
-        PayOutcome::Paid => "PAID",
-        PayOutcome::RefundDue => "REFUND_DUE",
-        PayOutcome::AmountMismatch => "AMOUNT_MISMATCH",
-        PayOutcome::NoOrder => "NO_ORDER",
-        PayOutcome::Duplicate => return Ok(()),
-    };
     tx.prepare_cached(
         "INSERT INTO payment (provider, payment_id, ord, amount_minor, currency, outcome, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
          ON CONFLICT (provider, payment_id) DO UPDATE SET ord = excluded.ord, amount_minor = excluded.amount_minor, \
@@ -81,7 +67,7 @@ fn store(tx: &Connection, event: &PaymentEvent, outcome: PayOutcome, now: Timest
         event.order,
         event.amount_minor,
         event.currency.as_str(),
-        word,
+        rules::payment_word(outcome),
         now,
     ))?;
     Ok(())

@@ -9,10 +9,8 @@ use super::rows::{self, signed};
 use crate::clock::Timestamp;
 use crate::delivery::{Batch, Decoded, Delivered, Position, TopicId};
 use crate::ledger::judge::{Facts, ItemFacts, KnownOrder, SaleFacts, Verdict, judge};
-use crate::ledger::{RecordOutcome, Recorded};
-use crate::order::{
-    Epoch, ItemId, Money, Order, OrderPlaced, OrderStatus, RejectReason, SaleId, Units, UserId,
-};
+use crate::ledger::{RecordOutcome, Recorded, rules};
+use crate::order::{Epoch, ItemId, Order, OrderPlaced, OrderStatus, RejectReason, SaleId, Units, UserId};
 
 pub(super) fn position(row: &Row<'_>) -> rusqlite::Result<Position> {
     Ok(Position {
@@ -167,7 +165,7 @@ fn write(
         }
         (Verdict::Pending { total }, Some(placed)) => {
             let window = windows.get(&placed.reservation.sale).copied().unwrap_or_default();
-            let order = row(placed, OrderStatus::Pending, None, total, now.plus(window));
+            let order = rules::row(placed, OrderStatus::Pending, None, total, now.plus(window));
             if rows::insert_order(tx, &order, place, now)? {
                 taken.add(&order);
                 recorded.pending += 1;
@@ -205,23 +203,11 @@ fn reject(
     place: Option<(u32, u64)>,
     now: Timestamp,
 ) -> rusqlite::Result<()> {
-    let total = placed.price.times(placed.reservation.units);
-    let order = row(placed, OrderStatus::Rejected, Some(reason), total, now);
+    let order = rules::stillborn(placed, OrderStatus::Rejected, Some(reason), now);
     if rows::insert_order(tx, &order, place, now)? {
         rows::note_release(tx, &order.reservation)?;
     }
     Ok(())
-}
-
-pub(super) fn row(
-    placed: &OrderPlaced,
-    status: OrderStatus,
-    reason: Option<RejectReason>,
-    total: Money,
-    expires_at: Timestamp,
-) -> Order {
-    let reservation = placed.reservation.clone();
-    Order { reservation, total, status, reason, expires_at, hold_until: expires_at }
 }
 
 /// Whether a row for this order could stand beside its sale and item at all.
@@ -239,13 +225,7 @@ fn park(
     why: &str,
     now: Timestamp,
 ) -> rusqlite::Result<()> {
-    let bytes = match &record.contents {
-        Decoded::Order(order) | Decoded::Refused { order, .. } => {
-            serde_json::to_vec(order.as_ref()).unwrap_or_default()
-        }
-        Decoded::Unreadable { bytes, .. } => bytes.clone(),
-        Decoded::UnknownVersion(_) => Vec::new(),
-    };
+    let bytes = rules::parked_bytes(&record.contents);
     tx.prepare_cached(
         "INSERT INTO dead_letter (topic, part, part_offset, bytes, why, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
          ON CONFLICT DO NOTHING",

@@ -7,12 +7,8 @@ use uuid::Uuid;
 use super::{SqliteLedger, rows};
 use crate::clock::Timestamp;
 use crate::fault::BackendError;
-use crate::ledger::{RestockIntent, RestockOutcome, RestockState, Restocks};
+use crate::ledger::{RestockIntent, RestockOutcome, RestockState, Restocks, rules};
 use crate::order::{ItemId, SaleId};
-use crate::sale::SaleState;
-
-/// Most units of one item.
-const QUANTITY_MAX: u64 = 1_000_000_000;
 
 #[async_trait]
 impl Restocks for SqliteLedger {
@@ -55,11 +51,7 @@ fn intent(row: &Row<'_>) -> rusqlite::Result<RestockIntent> {
         item: row.get("item")?,
         units: row.get("units")?,
         epoch: row.get("epoch")?,
-        state: match state.as_str() {
-            "open" => RestockState::Open,
-            "done" => RestockState::Done,
-            _ => RestockState::Cancelled,
-        },
+        state: rules::restock_state(&state),
     })
 }
 
@@ -80,12 +72,8 @@ fn begin(
         return Ok(if same { RestockOutcome::Intent(found) } else { RestockOutcome::OtherContent });
     }
     let Some(sale) = rows::sale(tx, sale)? else { return Ok(RestockOutcome::NoItem) };
-    let Some(before) = sale.item(item) else { return Ok(RestockOutcome::NoItem) };
-    if sale.fence.is_some() || matches!(sale.terms.state, SaleState::Draft | SaleState::Closed) {
-        return Ok(RestockOutcome::NotNow);
-    }
-    if before.quantity.checked_add_signed(units).is_none_or(|after| after > QUANTITY_MAX) {
-        return Ok(RestockOutcome::OutOfRange);
+    if let Some(refused) = rules::restock_refused(&sale, item, units) {
+        return Ok(refused);
     }
 
     if units > 0 {
@@ -105,8 +93,11 @@ fn end(tx: &Connection, operation: Uuid, applied: bool) -> rusqlite::Result<Opti
     if found.state != RestockState::Open || !same_epoch {
         return Ok(Some(found));
     }
-    let state = if applied { "done" } else { "cancelled" };
-    tx.execute("UPDATE restock SET state = ?2 WHERE operation = ?1", (operation.as_bytes(), state))?;
+    let state = if applied { RestockState::Done } else { RestockState::Cancelled };
+    tx.execute(
+        "UPDATE restock SET state = ?2 WHERE operation = ?1",
+        (operation.as_bytes(), rules::restock_word(state)),
+    )?;
     if applied && found.units < 0 {
         tx.execute("UPDATE item SET quantity = quantity + ?2 WHERE id = ?1", (found.item, found.units))?;
     }

@@ -1,5 +1,6 @@
 //! Sales in SQLite: states, fences, epochs, barriers, what a stock is loaded from.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,8 +11,8 @@ use super::rows::{self, signed};
 use crate::clock::Timestamp;
 use crate::delivery::Position;
 use crate::fault::BackendError;
-use crate::ledger::{ChangeOutcome, LoadSnapshot, RebuildOutcome, Sales};
-use crate::order::{Epoch, OrderId, OrderStatus, SaleId};
+use crate::ledger::{ChangeOutcome, LoadSnapshot, RebuildOutcome, Sales, rules};
+use crate::order::{Epoch, OrderId, SaleId};
 use crate::sale::{Fence, LoaderToken, NewSale, Sale, SaleState};
 
 #[async_trait]
@@ -128,17 +129,16 @@ fn change_state(
     now: Timestamp,
 ) -> rusqlite::Result<ChangeOutcome> {
     let Some(sale) = rows::sale(tx, id)? else { return Ok(ChangeOutcome::NoSale) };
-    let begins_earlier = opens_at.is_some_and(|at| at < sale.terms.opens_at);
-    if sale.terms.state == to && !begins_earlier {
-        return Ok(ChangeOutcome::Done(sale));
+    match rules::change_state(sale, to, opens_at, now) {
+        ControlFlow::Break(answer) => Ok(answer),
+        ControlFlow::Continue(opens_at) => {
+            tx.execute(
+                "UPDATE sale SET state = ?2, opens_at = ?3 WHERE id = ?1",
+                (id, to.as_str(), opens_at),
+            )?;
+            Ok(ChangeOutcome::Done(found(rows::sale(tx, id)?)?))
+        }
     }
-    let over = to == SaleState::Open && now >= sale.terms.closes_at;
-    if sale.terms.state != to && !sale.terms.state.may_become(to) || over {
-        return Ok(ChangeOutcome::NotFrom(sale.terms.state));
-    }
-    let opens_at = opens_at.map_or(sale.terms.opens_at, |at| sale.terms.opens_at.min(at));
-    tx.execute("UPDATE sale SET state = ?2, opens_at = ?3 WHERE id = ?1", (id, to.as_str(), opens_at))?;
-    Ok(ChangeOutcome::Done(found(rows::sale(tx, id)?)?))
 }
 
 fn begin_rebuild(
@@ -150,7 +150,7 @@ fn begin_rebuild(
 ) -> rusqlite::Result<RebuildOutcome> {
     let Some(sale) = rows::sale(tx, id)? else { return Ok(RebuildOutcome::NoSale) };
     match sale.fence {
-        Some(fence) if !may_take_over(&fence, mine, lease) => {
+        Some(fence) if !rules::may_take_over(&fence, mine, lease) => {
             return Ok(RebuildOutcome::OwnedByOther(fence));
         }
         // While a rebuild's fence stands, nothing starts a new epoch: it is taken over.
@@ -169,11 +169,6 @@ fn begin_rebuild(
         }
     }
     Ok(RebuildOutcome::Owned(found(rows::sale(tx, id)?)?))
-}
-
-fn may_take_over(fence: &Fence, mine: &Fence, lease: Duration) -> bool {
-    let free = fence.token == mine.token || fence.token == LoaderToken::NOBODY;
-    free || mine.since.since(fence.since) >= lease
 }
 
 fn owns(tx: &Connection, id: SaleId, token: LoaderToken) -> rusqlite::Result<Option<Sale>> {
@@ -233,21 +228,6 @@ fn load_snapshot(
     let mut statement = tx.prepare_cached(&sql)?;
     let after = after.unwrap_or(OrderId(uuid::Uuid::nil()));
     let orders = statement.query_map((id, after, signed(limit as u64)), rows::order)?;
-    let mut snapshot = LoadSnapshot::default();
-    let mut read = 0;
-    for order in orders {
-        let order = order?;
-        read += 1;
-        snapshot.next = Some(order.reservation.order);
-        match order.status {
-            OrderStatus::Pending | OrderStatus::Paid => snapshot.live.push(order.reservation),
-            OrderStatus::Expired | OrderStatus::Cancelled | OrderStatus::Rejected | OrderStatus::Refunded => {
-                snapshot.closed.push(order.reservation.order);
-            }
-        }
-    }
-    if read < limit {
-        snapshot.next = None;
-    }
-    Ok(Some(snapshot))
+    let orders: Vec<_> = orders.collect::<rusqlite::Result<_>>()?;
+    Ok(Some(rules::load_page(orders, limit)))
 }
