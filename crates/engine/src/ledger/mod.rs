@@ -21,9 +21,15 @@
 //! 11. A restock counts once per operation: `a_restock_counts_once`.
 
 pub mod judge;
+#[cfg(feature = "distributed")]
+mod postgres;
 mod rules;
 mod sqlite;
 
+#[cfg(feature = "distributed")]
+pub use postgres::{
+    MigrationState, MigrationStatus, PostgresError, PostgresLedger, PostgresOptions, PostgresTls, PostgresUrl,
+};
 pub use sqlite::{SqliteError, SqliteLedger};
 
 use std::time::Duration;

@@ -1,0 +1,72 @@
+//! The whole of the books in one state, for the auditor.
+
+use async_trait::async_trait;
+use tokio_postgres::Row;
+
+use super::PostgresLedger;
+use super::db::Tx;
+use super::failure::Failure;
+use super::rows::{self, POSITION_COLUMNS, SALES};
+use crate::fault::BackendError;
+use crate::ledger::{BookSnapshot, Books, PaymentRow};
+use crate::order::SaleId;
+
+#[async_trait]
+impl Books for PostgresLedger {
+    async fn books(&self) -> Result<BookSnapshot, BackendError> {
+        self.db.read("read the books", |tx| async move { books(&tx).await }).await
+    }
+}
+
+async fn books(tx: &Tx) -> Result<BookSnapshot, Failure> {
+    let orders = format!("SELECT {}, part, part_offset FROM orders ORDER BY id", rows::ORDER_COLUMNS);
+    let positions = format!("SELECT {POSITION_COLUMNS} FROM queue_offset");
+    let [sales, orders, buyers, steps, payments, releases, positions, barriers, open] = tx
+        .pipeline([
+            (SALES, &[&None::<SaleId>]),
+            (&orders, &[]),
+            ("SELECT sale, user_id, units FROM buyer", &[]),
+            ("SELECT ord, from_status, to_status FROM order_event ORDER BY id", &[]),
+            ("SELECT provider, payment_id, ord, outcome, amount_minor FROM payment", &[]),
+            ("SELECT ord FROM release_row ORDER BY ord", &[]),
+            (&positions, &[]),
+            ("SELECT sale, epoch, topic, part, barrier AS next FROM epoch_barrier", &[]),
+            ("SELECT 1 FROM restock WHERE state = 'open'", &[]),
+        ])
+        .await?;
+    let recorded = orders.iter().filter_map(|row| recorded_at(row).transpose());
+    Ok(BookSnapshot {
+        sales: rows::sales(&sales)?,
+        orders: rows::all(&orders, rows::order)?,
+        buyers: rows::all(&buyers, |row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))?,
+        steps: rows::all(&steps, |row| {
+            let from = rows::word_or_null(row, "from_status")?;
+            Ok((row.try_get("ord")?, from, rows::word(row, "to_status")?))
+        })?,
+        payments: rows::all(&payments, payment)?,
+        releases: rows::all(&releases, |row| Ok(row.try_get(0)?))?,
+        positions: rows::all(&positions, rows::position)?,
+        barriers: rows::all(&barriers, |row| {
+            Ok((row.try_get("sale")?, row.try_get("epoch")?, rows::position(row)?))
+        })?,
+        recorded_at: recorded.collect::<Result<_, _>>()?,
+        open_restocks: open.len() as u64,
+    })
+}
+
+fn payment(row: &Row) -> Result<PaymentRow, Failure> {
+    let (provider, id): (&str, &str) = (row.try_get("provider")?, row.try_get("payment_id")?);
+    Ok(PaymentRow {
+        payment: format!("{provider}/{id}"),
+        order: row.try_get("ord")?,
+        outcome: row.try_get("outcome")?,
+        amount_minor: row.try_get("amount_minor")?,
+    })
+}
+
+fn recorded_at(row: &Row) -> Result<Option<(crate::order::OrderId, u32, u64)>, Failure> {
+    if row.try_get::<_, Option<i64>>("part")?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some((row.try_get("id")?, rows::narrow(row, "part")?, rows::count(row, "part_offset")?)))
+}

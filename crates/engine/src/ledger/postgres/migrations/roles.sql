@@ -1,0 +1,62 @@
+-- What each kind of process may do, and no more. Roles without login: grant them to users that can
+-- log in, such as `GRANT doorbuster_gateway TO shop`. `{schema}` is the ledger's schema. May be run
+-- any number of times, and must be run again after a migration that adds a table.
+
+DO $$
+DECLARE
+    wanted text;
+BEGIN
+    FOREACH wanted IN ARRAY ARRAY['doorbuster_gateway', 'doorbuster_recorder', 'doorbuster_keeper', 'doorbuster_migrate'] LOOP
+        IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = wanted) THEN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Migrations change tables, which only their owner may.
+DO $$
+DECLARE
+    owned text;
+BEGIN
+    FOR owned IN SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' LOOP
+        EXECUTE format('ALTER TABLE "{schema}".%I OWNER TO doorbuster_migrate', owned);
+    END LOOP;
+END
+$$;
+ALTER SCHEMA "{schema}" OWNER TO doorbuster_migrate;
+
+GRANT USAGE ON SCHEMA "{schema}" TO doorbuster_gateway, doorbuster_recorder, doorbuster_keeper;
+REVOKE ALL ON ALL TABLES IN SCHEMA "{schema}" FROM doorbuster_gateway, doorbuster_recorder, doorbuster_keeper;
+GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO doorbuster_gateway, doorbuster_recorder, doorbuster_keeper;
+
+-- Gateways: buyers cancel and pay; staff make sales, move their states and quantities, fence them.
+GRANT INSERT ON "{schema}".sale, "{schema}".item, "{schema}".orders, "{schema}".order_event,
+    "{schema}".release_row, "{schema}".payment, "{schema}".payment_event, "{schema}".restock TO doorbuster_gateway;
+GRANT UPDATE (state, opens_at, epoch, recorded_seq, fence_reason, fence_token, fence_since)
+    ON "{schema}".sale TO doorbuster_gateway;
+GRANT UPDATE (quantity, sold, paid) ON "{schema}".item TO doorbuster_gateway;
+GRANT UPDATE (units) ON "{schema}".buyer TO doorbuster_gateway;
+GRANT UPDATE (status) ON "{schema}".orders TO doorbuster_gateway;
+GRANT UPDATE (ord, amount_minor, currency, outcome, at) ON "{schema}".payment TO doorbuster_gateway;
+GRANT UPDATE (state) ON "{schema}".restock TO doorbuster_gateway;
+
+-- Recorders: new orders, counts and positions; they never change an order that is there. They fence
+-- a sale whose stock is ahead of the ledger.
+GRANT INSERT ON "{schema}".orders, "{schema}".order_event, "{schema}".release_row, "{schema}".buyer,
+    "{schema}".dead_letter, "{schema}".queue_offset TO doorbuster_recorder;
+GRANT UPDATE (epoch, recorded_seq, fence_reason, fence_token, fence_since) ON "{schema}".sale TO doorbuster_recorder;
+GRANT UPDATE (sold) ON "{schema}".item TO doorbuster_recorder;
+GRANT UPDATE (units) ON "{schema}".buyer TO doorbuster_recorder;
+GRANT UPDATE (next) ON "{schema}".queue_offset TO doorbuster_recorder;
+
+-- Keepers: expire, release, restock, rebuild, and the sales' clock.
+GRANT INSERT ON "{schema}".order_event, "{schema}".release_row, "{schema}".epoch_barrier,
+    "{schema}".queue_offset TO doorbuster_keeper;
+GRANT UPDATE (state, opens_at, epoch, recorded_seq, fence_reason, fence_token, fence_since)
+    ON "{schema}".sale TO doorbuster_keeper;
+GRANT UPDATE (quantity, sold, paid) ON "{schema}".item TO doorbuster_keeper;
+GRANT UPDATE (units) ON "{schema}".buyer TO doorbuster_keeper;
+GRANT UPDATE (status) ON "{schema}".orders TO doorbuster_keeper;
+GRANT UPDATE (state) ON "{schema}".restock TO doorbuster_keeper;
+GRANT UPDATE (ord), DELETE ON "{schema}".release_row TO doorbuster_keeper;

@@ -1,0 +1,94 @@
+//! Payments in PostgreSQL: stored by event id, decided under the lock of its payment row and its
+//! order's row, in one transaction.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+
+use super::PostgresLedger;
+use super::closing::{self, PLACE, Place, close};
+use super::db::{CLOCK, Tx};
+use super::failure::Failure;
+use super::rows;
+use crate::clock::Timestamp;
+use crate::fault::BackendError;
+use crate::ledger::{PayOutcome, PaymentEvent, Payments, rules};
+use crate::order::{Order, OrderStatus};
+
+#[async_trait]
+impl Payments for PostgresLedger {
+    async fn pay(&self, event: &PaymentEvent) -> Result<PayOutcome, BackendError> {
+        self.db.write("apply a payment", |tx| async move { pay(&tx, event).await }).await
+    }
+}
+
+const NOTE_EVENT: &str = "INSERT INTO payment_event (provider, event_id, payment_id, at) VALUES ($1, $2, $3, $4) \
+     ON CONFLICT DO NOTHING RETURNING 1";
+
+/// Makes the payment's row, or locks the one that is there without changing it.
+const LOCK_PAYMENT: &str = "INSERT INTO payment (provider, payment_id, ord, amount_minor, currency, outcome, at) \
+     VALUES ($1, $2, $3, $4, $5, 'NO_ORDER', $6) \
+     ON CONFLICT (provider, payment_id) DO UPDATE SET outcome = payment.outcome RETURNING outcome";
+
+const DECIDE_PAYMENT: &str = "UPDATE payment SET ord = $3, amount_minor = $4, currency = $5, outcome = $6, at = $7 \
+     WHERE provider = $1 AND payment_id = $2";
+
+const MARK_PAID: &str = "WITH paid AS ( \
+         UPDATE orders SET status = 'PAID' WHERE id = $1 AND status = 'PENDING' RETURNING id, item, units \
+     ), history AS ( \
+         INSERT INTO order_event (ord, from_status, to_status, at) SELECT id, 'PENDING', 'PAID', $2 FROM paid \
+     ) UPDATE item SET paid = item.paid + paid.units FROM paid WHERE item.id = paid.item";
+
+/// Events and payments are locked before sales: nothing else ever waits for them.
+async fn pay(tx: &Tx, event: &PaymentEvent) -> Result<PayOutcome, Failure> {
+    let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
+    let noted = tx.rows((NOTE_EVENT, &[&event.provider, &event.event_id, &event.payment_id, &now])).await?;
+    if noted.is_empty() {
+        return Ok(PayOutcome::Duplicate);
+    }
+    let (amount, currency) = (event.amount_minor, event.currency.as_str());
+    let [payment, place] = tx
+        .pipeline([
+            (LOCK_PAYMENT, &[&event.provider, &event.payment_id, &event.order, &amount, &currency, &now]),
+            (PLACE, &[&event.order]),
+        ])
+        .await?;
+    // A mismatch or a missing order ends nothing: a later event of the same payment may be right.
+    let ended = [PayOutcome::Paid, PayOutcome::RefundDue].map(rules::payment_word);
+    if payment.first().is_some_and(|row| ended.contains(&row.get::<_, &str>("outcome"))) {
+        return Ok(PayOutcome::Duplicate);
+    }
+    let (order, now) = match rows::one(&place, Place::read)? {
+        None => (None, now),
+        Some(place) => {
+            let (locked, now) = closing::lock(tx, &BTreeSet::from([place]), &[event.order], false).await?;
+            (rows::one(&locked, rows::order)?, now)
+        }
+    };
+
+    let outcome = rules::pay(event, order.as_ref(), now);
+    let word = rules::payment_word(outcome);
+    tx.rows((
+        DECIDE_PAYMENT,
+        &[&event.provider, &event.payment_id, &event.order, &amount, &currency, &word, &now],
+    ))
+    .await?;
+    settle(tx, outcome, order.as_ref(), now).await?;
+    Ok(outcome)
+}
+
+/// What the outcome does to the order.
+async fn settle(tx: &Tx, outcome: PayOutcome, order: Option<&Order>, now: Timestamp) -> Result<(), Failure> {
+    match (outcome, order) {
+        (PayOutcome::Paid, Some(order)) => {
+            tx.rows((MARK_PAID, &[&order.reservation.order, &now])).await?;
+        }
+        // Pending past its deadline: nobody has expired it yet, so it is done here.
+        (PayOutcome::RefundDue, Some(order)) if order.status == OrderStatus::Pending => {
+            let id = order.reservation.order;
+            close(tx, &[id], OrderStatus::Pending, OrderStatus::Expired, now).await?;
+        }
+        _ => {}
+    }
+    Ok(())
+}

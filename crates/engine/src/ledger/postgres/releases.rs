@@ -1,0 +1,65 @@
+//! Units on their way back, and positions, in PostgreSQL.
+
+use async_trait::async_trait;
+
+use super::PostgresLedger;
+use super::rows::{self, POSITION_COLUMNS, at_most};
+use crate::delivery::Position;
+use crate::fault::BackendError;
+use crate::ledger::{Positions, ReleaseRow, Releases};
+use crate::order::{OrderId, SaleId};
+
+#[async_trait]
+impl Releases for PostgresLedger {
+    async fn releases_due(&self, skip: &[SaleId], limit: usize) -> Result<Vec<ReleaseRow>, BackendError> {
+        let sql = "SELECT r.ord, r.sale, r.user_id, s.epoch FROM release_row r JOIN sale s ON s.id = r.sale \
+             WHERE r.sale <> ALL($1) ORDER BY r.id LIMIT $2";
+        self.query_all("read releases", (sql, &[&skip, &at_most(limit)]), |row| {
+            Ok(ReleaseRow {
+                order: row.try_get("ord")?,
+                sale: row.try_get("sale")?,
+                user: row.try_get("user_id")?,
+                epoch: row.try_get("epoch")?,
+            })
+        })
+        .await
+    }
+
+    async fn releases_done(&self, orders: &[OrderId]) -> Result<(), BackendError> {
+        // In order, so that two releasers with the same rows wait for each other and do not deadlock.
+        let sql = "DELETE FROM release_row WHERE id IN \
+             (SELECT id FROM release_row WHERE ord = ANY($1) ORDER BY id FOR UPDATE)";
+        self.db.write("drop releases", |tx| async move { tx.rows((sql, &[&orders])).await.map(drop) }).await
+    }
+
+    async fn ensure_releases(&self, orders: &[OrderId]) -> Result<(), BackendError> {
+        let sql = "INSERT INTO release_row (ord, sale, user_id) \
+             SELECT id, sale, user_id FROM orders \
+             WHERE id = ANY($1) AND status NOT IN ('PENDING', 'PAID') ORDER BY id \
+             ON CONFLICT (ord) DO NOTHING";
+        self.db
+            .write("make sure of releases", |tx| async move { tx.rows((sql, &[&orders])).await.map(drop) })
+            .await
+    }
+}
+
+#[async_trait]
+impl Positions for PostgresLedger {
+    async fn register(&self, partitions: &[Position]) -> Result<(), BackendError> {
+        let sql = "INSERT INTO queue_offset (topic, part, next) \
+             SELECT topic, part, 0 FROM unnest($1::text[], $2::bigint[]) AS t (topic, part) \
+             ORDER BY topic, part ON CONFLICT DO NOTHING";
+        self.db
+            .write("register partitions", |tx| async move {
+                let topics: Vec<&str> = partitions.iter().map(|it| it.topic.0.as_str()).collect();
+                let parts: Vec<i64> = partitions.iter().map(|it| i64::from(it.partition)).collect();
+                tx.rows((sql, &[&topics, &parts])).await.map(drop)
+            })
+            .await
+    }
+
+    async fn positions(&self) -> Result<Vec<Position>, BackendError> {
+        let sql = format!("SELECT {POSITION_COLUMNS} FROM queue_offset ORDER BY topic, part");
+        self.query_all("read positions", (&sql, &[]), rows::position).await
+    }
+}

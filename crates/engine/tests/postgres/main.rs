@@ -1,0 +1,40 @@
+//! The ledger in PostgreSQL, on a real server: its promises, and what only a server can do to it.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod concurrency;
+mod differential;
+mod faults;
+mod link;
+#[path = "../simulation/random.rs"]
+mod random;
+mod schema;
+#[path = "../services/mod.rs"]
+mod services;
+mod shop;
+
+/// Every promise of the ledger's traits.
+mod promises {
+    use std::sync::Arc;
+
+    use doorbuster_engine::conformance;
+    use doorbuster_engine::ledger_promises;
+
+    use crate::shop::Shop;
+
+    macro_rules! tests {
+        ($($promise:ident),* $(,)?) => {$(
+            #[tokio::test]
+            async fn $promise() {
+                let shop = Shop::open(stringify!($promise)).await;
+                let bench = conformance::ledger::Bench {
+                    ledger: Arc::clone(&shop.ledger) as _,
+                    clock: Arc::clone(&shop.clock),
+                };
+                conformance::ledger::$promise(&bench).await;
+                shop.close().await;
+            }
+        )*};
+    }
+
+    ledger_promises!(tests);
+}

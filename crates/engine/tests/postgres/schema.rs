@@ -1,0 +1,181 @@
+//! Migrations and roles.
+
+use std::time::Duration;
+
+use doorbuster_engine::conformance::sample;
+use doorbuster_engine::fault::Fault;
+use doorbuster_engine::ledger::{
+    MigrationState, Orders, Payments, Positions, PostgresError, PostgresLedger, Releases, Restocks, Sales,
+};
+use doorbuster_engine::order::{Epoch, ItemId, SaleId};
+use doorbuster_engine::sale::{LoaderToken, SaleState};
+use futures_util::future::join_all;
+
+use crate::shop::{Shop, WINDOW, batch_of, connect, options, options_by, payment_of, server_address, url_as};
+
+#[tokio::test]
+async fn an_empty_schema_is_refused_unless_migrations_may_run() {
+    let mut options = options("empty");
+    options.migrate = false;
+    let refused = PostgresLedger::connect(&options).await.err();
+    assert!(matches!(refused, Some(PostgresError::Behind { found: 0, known: 1.. })), "{refused:?}");
+    let before = PostgresLedger::migrate_status(&options).await.unwrap();
+    assert!(before.iter().all(|step| step.state == MigrationState::Missing));
+    let after = PostgresLedger::migrate_up(&options).await.unwrap();
+    assert!(after.iter().all(|step| matches!(step.state, MigrationState::Applied(_))), "{after:?}");
+    let versions: Vec<u32> = after.iter().map(|step| step.version).collect();
+    assert!((1..).zip(&versions).all(|(n, version)| n == *version), "{versions:?}");
+    PostgresLedger::connect(&options).await.unwrap();
+    assert_eq!(PostgresLedger::migrate_up(&options).await.unwrap(), after, "twice is once");
+    drop_schema(&options.schema).await;
+}
+
+#[tokio::test]
+async fn of_many_that_migrate_at_once_one_works() {
+    let options = options("at_once");
+    let ledgers = join_all((0..5).map(|_| PostgresLedger::connect(&options))).await;
+    assert!(ledgers.iter().all(Result::is_ok), "{:?}", ledgers.iter().find_map(|it| it.as_ref().err()));
+    drop_schema(&options.schema).await;
+}
+
+#[tokio::test]
+async fn a_newer_schema_and_a_changed_step_are_refused() {
+    let shop = Shop::open("newer").await;
+    let newer = "INSERT INTO schema_version (version, name, checksum, at) VALUES (900, 'later', 'x', 0)";
+    shop.sql.batch_execute(newer).await.unwrap();
+    let error = PostgresLedger::connect(&shop.options).await.err().unwrap();
+    assert!(matches!(error, PostgresError::Newer { found: 900, .. }), "{error}");
+    assert!(error.to_string().contains("use the newer program"));
+    assert!(matches!(PostgresLedger::migrate_up(&shop.options).await, Err(PostgresError::Newer { .. })));
+    let changed = "DELETE FROM schema_version WHERE version = 900; UPDATE schema_version SET checksum = 'x' WHERE version = 1";
+    shop.sql.batch_execute(changed).await.unwrap();
+    let error = PostgresLedger::connect(&shop.options).await.err().unwrap();
+    assert!(matches!(error, PostgresError::Changed { version: 1, .. }), "{error}");
+    let status = PostgresLedger::migrate_status(&shop.options).await.unwrap();
+    assert_eq!(status[0].state, MigrationState::Changed);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_schema_that_is_no_plain_name_is_refused() {
+    for name in ["", "1a", "a;b", "A", "a\"", "a b", &"a".repeat(64)] {
+        let mut options = options("x");
+        options.schema = name.to_owned();
+        let status = PostgresLedger::migrate_status(&options).await;
+        assert!(matches!(status, Err(PostgresError::Schema(_))), "{name:?}");
+    }
+    // The longest name, and a word that SQL has for itself.
+    for name in [crate::services::own_name(&"a".repeat(46)), "user".to_owned()] {
+        let mut options = options("x");
+        options.schema = name;
+        assert!(PostgresLedger::migrate_status(&options).await.is_ok());
+    }
+}
+
+/// A user with one role only, by a connection of its own.
+struct Member {
+    name: String,
+    ledger: PostgresLedger,
+}
+
+impl Member {
+    async fn of(shop: &Shop, role: &str) -> Self {
+        let name = crate::services::own_name("member");
+        let sql = format!("CREATE ROLE {name} LOGIN PASSWORD 'secret' IN ROLE {role}");
+        shop.sql.batch_execute(&sql).await.unwrap();
+        let mut options = options_by(&shop.options, url_as(&format!("{name}:secret"), &server_address()));
+        options.migrate = false;
+        let ledger = PostgresLedger::connect(&options).await.unwrap();
+        Self { name, ledger }
+    }
+
+    async fn leave(self, shop: &Shop) {
+        drop(self.ledger);
+        shop.sql.batch_execute(&format!("DROP ROLE {}", self.name)).await.unwrap();
+    }
+}
+
+/// Each role does its own work and is kept from the others'.
+#[tokio::test]
+async fn roles_can_do_their_work_and_no_more() {
+    let shop = Shop::open("roles").await;
+    for _ in 0..2 {
+        PostgresLedger::create_roles(&shop.options).await.unwrap();
+    }
+    let gateway = Member::of(&shop, "doorbuster_gateway").await;
+    let recorder = Member::of(&shop, "doorbuster_recorder").await;
+    let keeper = Member::of(&shop, "doorbuster_keeper").await;
+    shop.sale(100, 1).await;
+    sell(&shop, &gateway.ledger, &recorder.ledger, &keeper.ledger).await;
+
+    let mut due = sample::order_placed(6);
+    due.reservation.epoch = Epoch(2);
+    recorder.ledger.record(&batch_of(0, 4, [due])).await.unwrap();
+    shop.clock.advance(WINDOW * 2);
+    let mut refusals = vec![
+        ("a gateway records", gateway.ledger.record(&batch_of(0, 5, [sample::order_placed(9)])).await.err()),
+        ("a gateway releases", gateway.ledger.releases_done(&[sample::order_id(1)]).await.err()),
+        ("a recorder expires", recorder.ledger.expire(10).await.err()),
+        ("a recorder pays", recorder.ledger.pay(&payment_of(2, "x", "x")).await.err()),
+        ("a keeper records", keeper.ledger.record(&batch_of(0, 5, [sample::order_placed(9)])).await.err()),
+        ("a keeper pays", keeper.ledger.pay(&payment_of(2, "x", "x")).await.err()),
+    ];
+    let paused = recorder.ledger.change_state(SaleId(1), SaleState::Paused, None).await;
+    refusals.push(("a recorder pauses", paused.err()));
+    for (what, error) in refusals {
+        let error = error.unwrap_or_else(|| panic!("{what}, and was let"));
+        assert_eq!(error.fault, Fault::Transient, "{what}: {}", error.chain());
+        assert!(error.chain().contains("42501"), "{what}: {}", error.chain());
+    }
+    for member in [gateway, recorder, keeper] {
+        member.leave(&shop).await;
+    }
+    shop.close().await;
+}
+
+async fn sell(shop: &Shop, gateway: &PostgresLedger, recorder: &PostgresLedger, keeper: &PostgresLedger) {
+    gateway.change_state(SaleId(1), SaleState::Open, None).await.unwrap();
+    recorder.register(&[sample::position(0)]).await.unwrap();
+    recorder.record(&batch_of(0, 0, (1..=4).map(sample::order_placed))).await.unwrap();
+    gateway.cancel(sample::order_id(1), &sample::user(1), None).await.unwrap();
+    gateway.pay(&payment_of(2, "e", "p")).await.unwrap();
+    gateway.cancel(sample::order_id(5), &sample::user(5), Some(&sample::order_placed(5))).await.unwrap();
+    let restock = uuid::Uuid::from_u128(1);
+    gateway.begin_restock(restock, SaleId(1), ItemId(1), 5).await.unwrap();
+    keeper.end_restock(restock, true).await.unwrap();
+    shop.clock.advance(WINDOW + Duration::from_millis(1));
+    assert_eq!(keeper.expire(10).await.unwrap(), 2);
+    let due: Vec<_> = keeper.releases_due(&[], 10).await.unwrap().iter().map(|row| row.order).collect();
+    assert_eq!(due.len(), 4);
+    keeper.releases_done(&due[1..]).await.unwrap();
+    keeper.ensure_releases(&due).await.unwrap();
+    let token = LoaderToken(5);
+    let epoch = Epoch(1);
+    keeper.begin_rebuild(SaleId(1), epoch, "test", token, Duration::ZERO).await.unwrap();
+    keeper.put_barriers(SaleId(1), token, &[sample::position(4)]).await.unwrap();
+    keeper.load_snapshot(SaleId(1), token, None, 10).await.unwrap();
+    assert!(keeper.finish_rebuild(SaleId(1), token).await.unwrap());
+    shop.sound_books().await;
+}
+
+/// Whoever is a member of the migrating role can bring the schema up, also after its tables were
+/// given to it.
+#[tokio::test]
+async fn the_migrating_role_owns_what_it_must_change() {
+    let shop = Shop::open("migrating").await;
+    PostgresLedger::create_roles(&shop.options).await.unwrap();
+    let member = Member::of(&shop, "doorbuster_migrate").await;
+    let sql = connect(&shop.options.schema).await;
+    sql.batch_execute(&format!("SET ROLE {}", member.name)).await.unwrap();
+    sql.batch_execute("ALTER TABLE sale ADD COLUMN later bigint; CREATE TABLE later (id bigint)")
+        .await
+        .unwrap();
+    drop(sql);
+    shop.sql.batch_execute("DROP TABLE later").await.unwrap();
+    member.leave(&shop).await;
+    shop.close().await;
+}
+
+async fn drop_schema(schema: &str) {
+    connect(schema).await.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await.unwrap();
+}
