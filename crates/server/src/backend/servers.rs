@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use doorbuster_engine::clock::Clock;
-use doorbuster_engine::ledger::Ledger;
+use doorbuster_engine::ledger::{Ledger, PostgresLedger, PostgresOptions, PostgresTls, PostgresUrl};
 use doorbuster_engine::queue::Queue;
 use doorbuster_engine::stock::{RedisClock, RedisOptions, RedisStock, Stock};
 
 use super::ServerClocks;
-use crate::config::Config;
+use crate::config::{Config, PostgresTls as Tls};
 
 pub(super) async fn redis(
     config: &Config,
@@ -38,11 +38,31 @@ pub(super) async fn kafka(_config: &Config) -> anyhow::Result<Arc<dyn Queue>> {
 }
 
 pub(super) async fn postgres(
-    _config: &Config,
-    _clocks: ServerClocks,
-    _clock: &Arc<dyn Clock>,
+    config: &Config,
+    clocks: ServerClocks,
+    clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Arc<dyn Ledger>> {
-    bail!("not there yet")
+    let keys = &config.postgres;
+    let options = PostgresOptions {
+        schema: keys.schema.clone(),
+        pool_max: keys.pool_max,
+        connect_timeout: keys.connect_timeout,
+        statement_timeout: keys.statement_timeout,
+        lock_timeout: keys.lock_timeout,
+        tls: match keys.tls {
+            Tls::Disable => PostgresTls::Disable,
+            Tls::Prefer => PostgresTls::Prefer,
+            Tls::Require => PostgresTls::Require,
+            Tls::VerifyFull => PostgresTls::VerifyFull { ca_file: named(&keys.ca_file) },
+        },
+        migrate: keys.migrate,
+        clock: match clocks {
+            ServerClocks::Own => None,
+            ServerClocks::Given => Some(Arc::clone(clock)),
+        },
+        ..PostgresOptions::new(PostgresUrl::new(config.postgres_url()?.reveal()))
+    };
+    Ok(Arc::new(PostgresLedger::connect(&options).await?))
 }
 
 /// A file that a key names; an empty key names none.
