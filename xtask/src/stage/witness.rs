@@ -29,6 +29,9 @@ pub(super) struct Books {
     /// Orders that one side has and the other has not.
     only_in_ledger: usize,
     only_in_stock: usize,
+    /// From the last reservation to the last record, by the servers' clocks: more than from the last
+    /// 202 on, which came between.
+    last_recorded_after_ms: i64,
 }
 
 impl Books {
@@ -83,8 +86,9 @@ impl fmt::Display for Books {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "PostgreSQL has {} of {} units sold to {} users, Redis has {} free",
-            self.live_units, self.quantity, self.live_users, self.free
+            "PostgreSQL has {} of {} units sold to {} users, Redis has {} free; the last order was recorded {} ms \
+             after the last reservation",
+            self.live_units, self.quantity, self.live_users, self.free, self.last_recorded_after_ms
         )
     }
 }
@@ -101,7 +105,8 @@ pub(super) fn books(stage: &Stage, sale: &str) -> Result<Books> {
              (SELECT unit_limit FROM sale WHERE id = {sale}), \
              (SELECT count(*) FROM orders WHERE sale = {sale} AND status = 'REJECTED'), \
              (SELECT count(*) FROM release_row WHERE sale = {sale}), (SELECT count(*) FROM dead_letter), \
-             (SELECT epoch FROM sale WHERE id = {sale}) \
+             (SELECT epoch FROM sale WHERE id = {sale}), \
+             coalesce((SELECT max(at) FROM order_event WHERE from_status IS NULL) - max(reserved_at), 0) \
              FROM orders WHERE sale = {sale} AND status IN ('PENDING', 'PAID')"
         ),
     )?;
@@ -120,6 +125,7 @@ pub(super) fn books(stage: &Stage, sale: &str) -> Result<Books> {
         waiting_releases,
         dead_letters,
         epoch,
+        last_recorded_after_ms,
     ] = numbers.as_slice()
     else {
         anyhow::bail!("PostgreSQL answered {row}");
@@ -156,6 +162,7 @@ pub(super) fn books(stage: &Stage, sale: &str) -> Result<Books> {
         unconfirmed: entries - 1,
         only_in_ledger: live.difference(&held).count(),
         only_in_stock: held.difference(&live).count(),
+        last_recorded_after_ms,
     })
 }
 
