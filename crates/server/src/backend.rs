@@ -20,7 +20,7 @@ mod servers;
 /// Without the feature, a configuration that names a server is told why it cannot be had.
 #[cfg(not(feature = "distributed"))]
 mod servers {
-    use super::{Arc, Clock, Config, Ledger, Queue, ServerClocks, Stock, bail};
+    use super::{Arc, Clock, Config, Ledger, Migration, Queue, ServerClocks, Stock, bail};
 
     fn not_built_in<T>(what: &str) -> anyhow::Result<T> {
         bail!(
@@ -39,6 +39,18 @@ mod servers {
 
     pub(super) async fn kafka(_: &Config) -> anyhow::Result<Arc<dyn Queue>> {
         not_built_in("queue.backend = kafka")
+    }
+
+    pub(super) async fn migrate_up(_: &Config) -> anyhow::Result<Vec<Migration>> {
+        not_built_in("a PostgreSQL ledger")
+    }
+
+    pub(super) async fn migrate_status(_: &Config) -> anyhow::Result<Vec<Migration>> {
+        not_built_in("a PostgreSQL ledger")
+    }
+
+    pub(super) async fn create_roles(_: &Config) -> anyhow::Result<()> {
+        not_built_in("a PostgreSQL ledger")
     }
 
     pub(super) async fn postgres(
@@ -98,6 +110,41 @@ pub async fn open(config: &Config, clock: Arc<dyn Clock>, clocks: ServerClocks) 
     };
     belong_together(&name, &positions, &queue.end_positions().await?)?;
     Ok(Opened { backends: Backends { stock, queue, ledger, clock }, _lock: lock })
+}
+
+/// One step of a ledger's schema.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Migration {
+    /// Its place in the order of steps, from 1.
+    pub version: u32,
+    /// What it does, in a word or two.
+    pub name: String,
+    /// `applied`, `missing`, `changed` (applied with another text) or `unknown` (a newer program's).
+    pub state: &'static str,
+}
+
+/// Brings the PostgreSQL ledger's schema up to date; answers every step.
+///
+/// # Errors
+/// When the database cannot be reached, or its schema is a newer program's; the message says what to do.
+pub async fn migrate_up(config: &Config) -> anyhow::Result<Vec<Migration>> {
+    servers::migrate_up(config).await
+}
+
+/// Every step of the PostgreSQL ledger's schema.
+///
+/// # Errors
+/// As [`migrate_up`].
+pub async fn migrate_status(config: &Config) -> anyhow::Result<Vec<Migration>> {
+    servers::migrate_status(config).await
+}
+
+/// Makes database roles with just the rights that each of our roles needs.
+///
+/// # Errors
+/// As [`migrate_up`], and when the user may not make roles.
+pub async fn create_roles(config: &Config) -> anyhow::Result<()> {
+    servers::create_roles(config).await
 }
 
 /// Opens the embedded engine in `folder`: stock in memory, queue and ledger in files.

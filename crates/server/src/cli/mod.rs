@@ -13,6 +13,7 @@ mod draft;
 mod export;
 mod failure;
 mod limits;
+mod migrate;
 mod order;
 mod output;
 mod rebuild;
@@ -57,6 +58,8 @@ enum Command {
     Order(order::OrderArgs),
     /// Mint access tokens for try-outs
     Token(token::TokenArgs),
+    /// Look at a PostgreSQL ledger's schema, and bring it up to date
+    Migrate(migrate::MigrateArgs),
     /// Prove that the books are right
     Audit(audit::AuditArgs),
     /// Load a sale's stock anew from the ledger: the one repair
@@ -145,6 +148,7 @@ fn run(command: Command) -> anyhow::Result<Verdict> {
             Command::Sale(args) => sale::run(args).await,
             Command::Order(args) => order::run(args).await,
             Command::Token(args) => token::run(&args),
+            Command::Migrate(args) => migrate::run(args).await,
             Command::Audit(args) => audit::run(args).await,
             Command::Rebuild(args) => rebuild::run(args).await,
             Command::Rehearse(args) => rehearse::run(args).await,
