@@ -11,7 +11,7 @@ use doorbuster_engine::conformance::{self, sample};
 use doorbuster_engine::fault::{BackendError, Fault, Layer};
 use doorbuster_engine::ledger::SqliteLedger;
 use doorbuster_engine::observed::Observed;
-use doorbuster_engine::queue::{EmbeddedQueue, Queue, QueueOptions};
+use doorbuster_engine::queue::{EmbeddedQueue, NextOutcome, Queue, QueueOptions};
 use doorbuster_engine::stock::EmbeddedStock;
 use doorbuster_engine::workers::{Backends, Step, Worker};
 use doorbuster_engine::{ledger_promises, queue_promises, stock_promises};
@@ -129,9 +129,9 @@ async fn a_record_that_is_not_yet_applied_ages() {
     let appended: Timestamp = it.clock.now();
     it.clock.advance(Duration::from_secs(5));
     reader.seek(&ends).await.unwrap();
-    assert!(reader.next(10, Duration::from_secs(10)).await.unwrap().is_some());
+    assert!(matches!(reader.next(10, Duration::from_secs(10)).await.unwrap(), NextOutcome::Batch(_)));
     assert_eq!(it.observed.delivered_up_to(), Some(appended), "delivered, perhaps not applied");
-    assert!(reader.next(10, Duration::ZERO).await.unwrap().is_none());
+    assert!(matches!(reader.next(10, Duration::ZERO).await.unwrap(), NextOutcome::Idle));
     assert_eq!(it.observed.delivered_up_to(), Some(it.clock.now()), "the next read shows that it was");
 }
 

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::{sample, sound};
 use crate::delivery::{Batch, Decoded, Position};
 use crate::order::{OrderId, OrderPlaced};
-use crate::queue::{Queue, Reader, partition_of};
+use crate::queue::{NextOutcome, Queue, Reader, partition_of};
 
 /// Hands every promise of the suite to the macro `$each`, as a list of names.
 #[macro_export]
@@ -49,14 +49,20 @@ fn start(ends: &[Position]) -> Vec<Position> {
 async fn read(queue: &dyn Queue, positions: &[Position], count: usize, max: usize) -> Vec<Batch> {
     let mut reader: Box<dyn Reader> = sound(queue.reader().await);
     sound(reader.seek(positions).await);
+    let mut positions = positions.to_vec();
     let (mut batches, mut seen) = (Vec::new(), 0);
     while seen < count {
-        let Some(batch) = sound(reader.next(max, WAIT).await) else {
-            panic!("only {seen} of {count} records came")
-        };
-        assert!(batch.records.len() <= max);
-        seen += batch.records.len();
-        batches.push(batch);
+        match sound(reader.next(max, WAIT).await) {
+            NextOutcome::Batch(batch) => {
+                assert!(!batch.records.is_empty() && batch.records.len() <= max);
+                let read = positions.iter_mut().find(|it| it.partition == batch.from.partition);
+                read.expect("only what was named is read").next = batch.next;
+                seen += batch.records.len();
+                batches.push(batch);
+            }
+            NextOutcome::Moved => sound(reader.seek(&positions).await),
+            NextOutcome::Idle => panic!("only {seen} of {count} records came"),
+        }
     }
     batches
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Seen, fault_index};
-use crate::delivery::{Batch, Position};
+use crate::delivery::Position;
 use crate::fault::BackendError;
 use crate::order::OrderPlaced;
-use crate::queue::{Queue, Reader};
+use crate::queue::{NextOutcome, Queue, Reader};
 
 pub(super) struct ObservedQueue {
     pub(super) inner: Arc<dyn Queue>,
@@ -60,13 +60,16 @@ impl Reader for ObservedReader {
         self.seen.call(self.inner.seek(positions)).await
     }
 
-    async fn next(&mut self, max: usize, wait: Duration) -> Result<Option<Batch>, BackendError> {
+    async fn next(&mut self, max: usize, wait: Duration) -> Result<NextOutcome, BackendError> {
         // Read before the call: what is appended while it waits is not known to be delivered.
         let began = self.seen.clock.now();
-        let batch = self.seen.call(self.inner.next(max, wait)).await?;
-        let first = batch.as_ref().and_then(|batch| batch.records.first());
-        let up_to = first.map_or(began, |record| record.appended_at);
+        let outcome = self.seen.call(self.inner.next(max, wait)).await?;
+        let up_to = match &outcome {
+            NextOutcome::Batch(batch) => batch.records.first().map_or(began, |record| record.appended_at),
+            NextOutcome::Idle => began,
+            NextOutcome::Moved => return Ok(outcome),
+        };
         self.seen.figures.delivered_up_to_ms.store(up_to.as_ms(), Ordering::Relaxed);
-        Ok(batch)
+        Ok(outcome)
     }
 }

@@ -3,7 +3,7 @@
 //! What every backend promises, each with its test in
 //! [`conformance::queue`](crate::conformance::queue):
 //!
-//! 1. An acknowledged record is read by every reader that starts before it:
+//! 1. An acknowledged record is read by every reader that starts before it and has its partition:
 //!    `an_acknowledged_order_is_read`.
 //! 2. Records of one partition keep their order and have growing offsets; a reader goes on where
 //!    it was told to start: `a_reader_goes_on_from_its_position`.
@@ -56,13 +56,32 @@ pub trait Queue: Send + Sync + 'static {
     async fn reader(&self) -> Result<Box<dyn Reader>, BackendError>;
 }
 
-/// Reads a queue from positions that the ledger keeps.
+/// What a reader has next.
+#[derive(Debug)]
+pub enum NextOutcome {
+    /// Records of one partition, at least one.
+    Batch(Batch),
+    /// Nothing came in time.
+    Idle,
+    /// Other partitions are this reader's now, since other readers came or went. Somebody else may
+    /// have read them until now, so only the ledger knows where to go on: read its positions and
+    /// [`seek`](Reader::seek) again; until then, this is the answer.
+    Moved,
+}
+
+/// Reads a queue from positions that the ledger keeps. Where several processes read, each reader
+/// has a share of the partitions, and the shares change as readers come and go.
 #[async_trait]
 pub trait Reader: Send + Sync {
-    /// Goes on from these positions; partitions that are not named are not read.
+    /// Goes on from these positions; partitions that are not named are not read. Names all that
+    /// the ledger has: the reader takes those that are its own.
+    ///
+    /// # Errors
+    /// A permanent fault when a position is not in the log: records were deleted before they were
+    /// read, or the log's end was lost. Nothing is skipped.
     async fn seek(&mut self, positions: &[Position]) -> Result<(), BackendError>;
 
     /// The next records of one partition, at most `max`, waiting at most `wait` for the first.
     /// Reads on behind them next time, whether or not they were applied.
-    async fn next(&mut self, max: usize, wait: Duration) -> Result<Option<Batch>, BackendError>;
+    async fn next(&mut self, max: usize, wait: Duration) -> Result<NextOutcome, BackendError>;
 }

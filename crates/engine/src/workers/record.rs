@@ -10,7 +10,7 @@ use crate::delivery::{Batch, Decoded};
 use crate::fault::{BackendError, Fault, Layer};
 use crate::ledger::{RebuildOutcome, RecordOutcome, Recorded};
 use crate::order::{OrderId, SaleId, UserId};
-use crate::queue::{BATCH_MAX, Reader};
+use crate::queue::{BATCH_MAX, NextOutcome, Reader};
 use crate::sale::LoaderToken;
 use crate::stock::BucketId;
 
@@ -19,30 +19,40 @@ use crate::stock::BucketId;
 pub struct Recorder {
     backends: Backends,
     reader: Option<Box<dyn Reader>>,
+    /// Whether the reader goes on from the ledger's positions. Not after a doubt: they are read anew.
+    placed: bool,
+    /// Records of a newer version, each by its partition and offset: those partitions wait.
+    waiting: Vec<(u32, u64)>,
     wait: Duration,
 }
 
 impl Recorder {
     /// A recorder that waits at most `wait` for records in one step.
     pub fn new(backends: Backends, wait: Duration) -> Self {
-        Self { backends, reader: None, wait }
+        Self { backends, reader: None, placed: false, waiting: Vec::new(), wait }
     }
 
     /// The next batch, from the ledger's own positions.
-    async fn next_batch(&mut self) -> Result<Option<Batch>, BackendError> {
+    async fn next_batch(&mut self) -> Result<NextOutcome, BackendError> {
+        // Taken out: after an error, a new one is made.
         let mut reader = match self.reader.take() {
             Some(reader) => reader,
             None => {
                 let ends = self.backends.queue.end_positions().await?;
                 self.backends.ledger.register(&ends).await?;
-                let mut reader = self.backends.queue.reader().await?;
-                reader.seek(&self.backends.ledger.positions().await?).await?;
-                reader
+                self.placed = false;
+                self.backends.queue.reader().await?
             }
         };
-        let batch = reader.next(BATCH_MAX, self.wait).await?;
+        if !self.placed {
+            let mut positions = self.backends.ledger.positions().await?;
+            positions.retain(|it| self.waiting.iter().all(|(partition, _)| *partition != it.partition));
+            reader.seek(&positions).await?;
+            self.placed = true;
+        }
+        let outcome = reader.next(BATCH_MAX, self.wait).await?;
         self.reader = Some(reader);
-        Ok(batch)
+        Ok(outcome)
     }
 
     async fn apply(&mut self, batch: &Batch) -> Result<u64, BackendError> {
@@ -56,7 +66,7 @@ impl Recorder {
                     partition = batch.from.partition,
                     "another recorder was faster; going on from its position"
                 );
-                self.reader = None;
+                self.placed = false;
                 Ok(1)
             }
             Err(error) if error.fault == Fault::Permanent => self.apply_in_halves(batch, &error).await,
@@ -100,11 +110,20 @@ impl Recorder {
         let mut count = 0;
         for half in halves {
             count += Box::pin(self.apply(&half)).await?;
-            if self.reader.is_none() {
+            if !self.placed {
                 break;
             }
         }
         Ok(count)
+    }
+
+    /// Nothing came. Partitions that wait are tried again, and said again: after an error the loop
+    /// pauses, longer each time, so this is no circle.
+    fn idle(&mut self) -> Result<Step, BackendError> {
+        let Some((partition, offset)) = self.waiting.first().copied() else { return Ok(Step::Idle) };
+        self.waiting.clear();
+        self.placed = false;
+        Err(newer_version(partition, offset))
     }
 
     /// What follows a commit. Best effort: the sweeper repeats what is lost here.
@@ -176,6 +195,14 @@ impl Recorder {
     }
 }
 
+fn newer_version(partition: u32, offset: u64) -> BackendError {
+    let what = format!(
+        "record {offset} of partition {partition} has a version that this program does not know: \
+         the partition waits for a newer program"
+    );
+    BackendError::new(Layer::Queue, Fault::Transient, what)
+}
+
 /// The part of the batch before a record of an unknown version.
 fn readable_part(mut batch: Batch) -> Batch {
     let unknown =
@@ -194,29 +221,30 @@ impl Worker for Recorder {
     }
 
     async fn step(&mut self) -> Result<Step, BackendError> {
-        let Some(batch) = self.next_batch().await? else { return Ok(Step::Idle) };
+        let batch = match self.next_batch().await? {
+            NextOutcome::Batch(batch) => batch,
+            NextOutcome::Idle => return self.idle(),
+            NextOutcome::Moved => {
+                self.placed = false;
+                return Ok(Step::Worked(1));
+            }
+        };
         let (whole, batch) = (batch.next, readable_part(batch));
         if batch.records.is_empty() && batch.next != whole {
-            self.reader = None;
-            return Err(BackendError::new(
-                Layer::Queue,
-                Fault::Transient,
-                format!(
-                    "record {} of partition {} has a version that this program does not know: \
-                     the partition waits for a newer program",
-                    batch.next, batch.from.partition
-                ),
-            ));
+            // The others go on; this one is looked at again when they have nothing.
+            self.waiting.push((batch.from.partition, batch.next));
+            self.placed = false;
+            return Err(newer_version(batch.from.partition, batch.next));
         }
         if batch.next != whole {
             // What stands before the record is applied; the next step says so.
-            self.reader = None;
+            self.placed = false;
         }
         match self.apply(&batch).await {
             Ok(count) => Ok(Step::Worked(count)),
             Err(error) => {
                 // Whether it was committed is read from the positions, not guessed.
-                self.reader = None;
+                self.placed = false;
                 Err(error)
             }
         }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Queue, Reader, message};
+use super::{NextOutcome, Queue, Reader, message};
 use crate::clock::Clock;
 use crate::delivery::{Batch, Delivered, Position, TopicId};
 use crate::fault::{BackendError, Fault, Layer};
@@ -371,11 +371,11 @@ impl Reader for EmbeddedReader {
         Ok(())
     }
 
-    async fn next(&mut self, max: usize, wait: Duration) -> Result<Option<Batch>, BackendError> {
-        let Some(next) = self.next else { return Ok(None) };
+    async fn next(&mut self, max: usize, wait: Duration) -> Result<NextOutcome, BackendError> {
+        let Some(next) = self.next else { return Ok(NextOutcome::Idle) };
         let end = match tokio::time::timeout(wait, self.durable_end.wait_for(|end| *end > next)).await {
             Ok(Ok(end)) => *end,
-            Ok(Err(_)) | Err(_) => return Ok(None),
+            Ok(Err(_)) | Err(_) => return Ok(NextOutcome::Idle),
         };
         let failed = |error| {
             BackendError::new(Layer::Queue, Fault::Transient, "the log cannot be read").caused_by(error)
@@ -384,10 +384,10 @@ impl Reader for EmbeddedReader {
         if records.is_empty() {
             records = self.read(next, end, max).map_err(failed)?;
         }
-        let Some(last) = records.last() else { return Ok(None) };
+        let Some(last) = records.last() else { return Ok(NextOutcome::Idle) };
         let behind = last.offset + 1;
         let from = Position { topic: self.shared.topic.clone(), partition: 0, next };
         self.next = Some(behind);
-        Ok(Some(Batch { from, next: behind, records }))
+        Ok(NextOutcome::Batch(Batch { from, next: behind, records }))
     }
 }
