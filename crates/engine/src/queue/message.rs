@@ -7,7 +7,7 @@ use crate::delivery::Decoded;
 use crate::order::OrderPlaced;
 
 /// The version that this program writes.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// Longest message that is read, in bytes; one order needs about 350.
 pub(crate) const MESSAGE_MAX: usize = 16 * 1024;

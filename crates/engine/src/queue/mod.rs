@@ -16,9 +16,13 @@
 //! 6. All of a user's records are in one partition: `a_users_orders_share_a_partition`.
 
 mod embedded;
+#[cfg(feature = "distributed")]
+mod kafka;
 mod message;
 
 pub use embedded::{Appender, EmbeddedQueue, Files, OnFatal, OpenError, QueueOptions, ReadAt, SystemFiles};
+#[cfg(feature = "distributed")]
+pub use kafka::{KafkaOptions, KafkaQueue, KafkaSasl, KafkaSecurity, KafkaTls, SaslMechanism};
 pub use message::{decode, encode};
 
 use std::time::Duration;

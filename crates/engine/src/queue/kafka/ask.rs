@@ -1,0 +1,159 @@
+//! Questions about the topic. Every call here blocks until the brokers answer or time is up.
+
+use std::time::Duration;
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::native;
+use super::options::KafkaOptions;
+use super::words::{Quiet, fault, unanswered};
+use crate::delivery::TopicId;
+use crate::fault::{BackendError, Fault};
+
+/// Lines and events of the client library that are taken out with each question: nobody else looks
+/// into this client, and what nobody takes out stays.
+const EVENTS_PER_QUESTION: usize = 16;
+
+/// The topic as the brokers describe it.
+pub(super) struct Shape {
+    /// How many partitions.
+    pub(super) partitions: usize,
+    /// Copies of the partition that has the fewest.
+    pub(super) copies: usize,
+    /// Whether every partition can be written to.
+    pub(super) led: bool,
+}
+
+/// A client that asks about one topic.
+pub(super) struct Asker {
+    client: BaseConsumer<Quiet>,
+    brokers: String,
+    topic: String,
+    partitions: u32,
+    timeout: Duration,
+}
+
+impl Asker {
+    /// A client that is not connected yet.
+    ///
+    /// # Errors
+    /// The client library refuses the options.
+    pub(super) fn new(options: &KafkaOptions) -> Result<Self, BackendError> {
+        let client = options.client().create_with_context(Quiet).map_err(refused)?;
+        Ok(Self {
+            client,
+            brokers: options.brokers.clone(),
+            topic: options.topic.clone(),
+            partitions: options.partitions,
+            timeout: options.answer_timeout,
+        })
+    }
+
+    /// How many brokers there are, and the topic's shape where there is one.
+    pub(super) fn shape(&self) -> Result<(usize, Option<Shape>), BackendError> {
+        self.clear();
+        let metadata = self.client.fetch_metadata(Some(&self.topic), self.timeout);
+        let metadata = metadata.map_err(|error| self.silent(error))?;
+        let topic = metadata.topics().iter().find(|topic| topic.name() == self.topic);
+        let shape = match topic.map(|topic| (topic, topic.error())) {
+            None | Some((_, Some(RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART))) => None,
+            // While it is being made.
+            Some((_, Some(RDKafkaRespErr::RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE))) => None,
+            Some((_, Some(error))) => {
+                let error = KafkaError::MetadataFetch(error.into());
+                return Err(unanswered(format!("the topic {} cannot be described", self.topic), error));
+            }
+            Some((topic, None)) => {
+                let partitions = topic.partitions();
+                Some(Shape {
+                    partitions: partitions.len(),
+                    copies: partitions.iter().map(|it| it.replicas().len()).min().unwrap_or(0),
+                    led: partitions.iter().all(|it| it.leader() >= 0),
+                })
+            }
+        };
+        Ok((metadata.brokers().len(), shape))
+    }
+
+    /// The topic's identity; `None` when there is no such topic.
+    pub(super) fn identity(&self) -> Result<Option<TopicId>, BackendError> {
+        self.clear();
+        let asked = native::topic_id(self.client.client(), &self.topic, self.timeout);
+        asked.map(|id| id.map(TopicId)).map_err(|code| self.silent(KafkaError::MetadataFetch(code)))
+    }
+
+    /// Behind everything that was acknowledged, by partition.
+    pub(super) fn ends(&self) -> Result<Vec<u64>, BackendError> {
+        self.offsets(Offset::End)
+    }
+
+    /// The first record that is still there, by partition.
+    pub(super) fn beginnings(&self) -> Result<Vec<u64>, BackendError> {
+        self.offsets(Offset::Beginning)
+    }
+
+    /// One question to each broker. (The call takes times; -1 and -2 mean end and beginning there,
+    /// as they do in the list's offsets.)
+    fn offsets(&self, which: Offset) -> Result<Vec<u64>, BackendError> {
+        self.clear();
+        let wrong = |error| unanswered(format!("where the topic {} ends", self.topic), error);
+        let mut list = TopicPartitionList::new();
+        for partition in 0..signed(self.partitions) {
+            list.add_partition_offset(&self.topic, partition, which).map_err(wrong)?;
+        }
+        let answer = self.client.offsets_for_times(list, self.timeout).map_err(|error| self.silent(error))?;
+        let elements = answer.elements();
+        let mut offsets = Vec::with_capacity(elements.len());
+        for partition in 0..signed(self.partitions) {
+            let element = elements.iter().find(|it| it.partition() == partition);
+            let offset = match element.map(|it| it.error().map(|()| it.offset())) {
+                Some(Ok(Offset::Offset(offset))) => u64::try_from(offset).ok(),
+                Some(Ok(_)) | None => None,
+                Some(Err(error)) => return Err(wrong(error)),
+            };
+            let Some(offset) = offset else {
+                let what =
+                    format!("the brokers do not say where partition {partition} of {} ends", self.topic);
+                return Err(fault(Fault::Transient, what));
+            };
+            offsets.push(offset);
+        }
+        Ok(offsets)
+    }
+
+    fn clear(&self) {
+        for _ in 0..EVENTS_PER_QUESTION {
+            let _ = self.client.poll(Duration::ZERO);
+        }
+    }
+
+    fn silent(&self, error: KafkaError) -> BackendError {
+        let what = match error.rdkafka_error_code() {
+            Some(
+                RDKafkaErrorCode::BrokerTransportFailure
+                | RDKafkaErrorCode::OperationTimedOut
+                | RDKafkaErrorCode::AllBrokersDown
+                | RDKafkaErrorCode::Resolve,
+            ) => format!(
+                "no Kafka broker of {} answered within {:?}: are they running, and may this machine reach them \
+                 with these certificates and this user?",
+                self.brokers, self.timeout
+            ),
+            _ => format!("Kafka did not answer about the topic {}", self.topic),
+        };
+        unanswered(what, error)
+    }
+}
+
+/// The client library refuses what it was configured with.
+pub(super) fn refused(error: KafkaError) -> BackendError {
+    fault(Fault::Permanent, "the options for Kafka cannot be used").caused_by(error)
+}
+
+/// A partition as the client library counts it.
+pub(super) fn signed(partition: u32) -> i32 {
+    i32::try_from(partition).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,199 @@
+//! The topic at the start: made where it is missing, refused where it does not fit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::error::RDKafkaErrorCode;
+
+use super::ask::{Asker, Shape, refused, signed};
+use super::blocking;
+use super::options::KafkaOptions;
+use super::words::{Quiet, fault, unanswered};
+use crate::delivery::TopicId;
+use crate::fault::{BackendError, Fault};
+
+/// How often a topic that is being made is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Makes sure of the topic and answers its identity.
+///
+/// # Errors
+/// No broker answers, the topic cannot be made, or one of another number of partitions is there.
+pub(super) async fn prepare(options: &KafkaOptions, asker: &Arc<Asker>) -> Result<TopicId, BackendError> {
+    let admin: AdminClient<Quiet> = options.client().create_with_context(Quiet).map_err(refused)?;
+    let prepared = prepare_by(options, asker, &admin).await;
+    // It waits for its thread.
+    blocking(move || {
+        drop(admin);
+        Ok(())
+    })
+    .await?;
+    prepared
+}
+
+async fn prepare_by(
+    options: &KafkaOptions,
+    asker: &Arc<Asker>,
+    admin: &AdminClient<Quiet>,
+) -> Result<TopicId, BackendError> {
+    let (brokers, shape) = shape(asker).await?;
+    let shape = match shape {
+        Some(shape) => shape,
+        None => {
+            make(options, admin, brokers).await?;
+            made(options, asker).await?
+        }
+    };
+    check(options, brokers, &shape)?;
+    warn_of_settings(options, admin).await;
+    let asker = Arc::clone(asker);
+    let identity = blocking(move || asker.identity()).await?;
+    identity.ok_or_else(|| {
+        fault(Fault::Transient, format!("the topic {} was deleted at this moment", options.topic))
+    })
+}
+
+async fn shape(asker: &Arc<Asker>) -> Result<(usize, Option<Shape>), BackendError> {
+    let asker = Arc::clone(asker);
+    blocking(move || asker.shape()).await
+}
+
+/// Makes the topic. Another process may do so at the same time.
+async fn make(
+    options: &KafkaOptions,
+    admin: &AdminClient<Quiet>,
+    brokers: usize,
+) -> Result<(), BackendError> {
+    let copies = usize::from(options.replication.max(1)).min(brokers.max(1));
+    if copies < usize::from(options.replication) {
+        tracing::warn!(
+            topic = options.topic,
+            wanted = options.replication,
+            brokers,
+            "there are fewer brokers than copies wanted: the topic is made with one copy per broker"
+        );
+    }
+    let in_sync = if copies >= 3 { options.in_sync_min() } else { 1 };
+    let in_sync = in_sync.to_string();
+    let replication = TopicReplication::Fixed(i32::try_from(copies).unwrap_or(1));
+    let topic = NewTopic::new(&options.topic, signed(options.partitions), replication)
+        .set("min.insync.replicas", &in_sync)
+        // The time at which the queue took a record, by one clock and not by each gateway's.
+        .set("message.timestamp.type", "LogAppendTime")
+        .set("cleanup.policy", "delete")
+        .set("unclean.leader.election.enable", "false");
+    let patience = AdminOptions::new()
+        .request_timeout(Some(options.answer_timeout))
+        .operation_timeout(Some(options.answer_timeout));
+    let what = || format!("the topic {} is missing and cannot be made", options.topic);
+    let results =
+        admin.create_topics([&topic], &patience).await.map_err(|error| unanswered(what(), error))?;
+    for result in results {
+        match result {
+            Ok(_) => tracing::info!(topic = options.topic, options.partitions, copies, "made the topic"),
+            Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+            Err((_, code)) => return Err(fault(Fault::Permanent, what()).caused_by(code)),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until every partition of the topic has a leader.
+async fn made(options: &KafkaOptions, asker: &Arc<Asker>) -> Result<Shape, BackendError> {
+    let mut look = tokio::time::interval(LOOK);
+    let there = async {
+        loop {
+            look.tick().await;
+            match shape(asker).await? {
+                (_, Some(shape)) if shape.led => return Ok(shape),
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout(options.answer_timeout, there).await.unwrap_or_else(|_| {
+        let what = format!(
+            "the topic {} was made and is not ready within {:?}",
+            options.topic, options.answer_timeout
+        );
+        Err(fault(Fault::Transient, what))
+    })
+}
+
+fn check(options: &KafkaOptions, brokers: usize, shape: &Shape) -> Result<(), BackendError> {
+    if u32::try_from(shape.partitions) != Ok(options.partitions) {
+        let what = format!(
+            "the topic {} has {} partitions, and {} are configured: with another number, a user's orders would go \
+             to another partition. Configure {}, or name another topic",
+            options.topic, shape.partitions, options.partitions, shape.partitions
+        );
+        return Err(fault(Fault::Permanent, what));
+    }
+    if shape.copies < usize::from(options.replication) {
+        tracing::warn!(
+            topic = options.topic,
+            wanted = options.replication,
+            copies = shape.copies,
+            brokers,
+            "the topic keeps fewer copies than wanted: an order that was answered 202 may be lost with a broker, \
+             unless the stock still has it"
+        );
+    }
+    Ok(())
+}
+
+/// Settings of the topic that are legal and not what we want are told, no more: they may be meant.
+async fn warn_of_settings(options: &KafkaOptions, admin: &AdminClient<Quiet>) {
+    let patience = AdminOptions::new().request_timeout(Some(options.answer_timeout));
+    let described = admin.describe_configs([&ResourceSpecifier::Topic(&options.topic)], &patience).await;
+    let settings = match described.map(|mut results| results.pop()) {
+        Ok(Some(Ok(settings))) => settings,
+        Ok(Some(Err(code))) => {
+            return tracing::warn!(topic = options.topic, %code, "the topic's settings cannot be read");
+        }
+        Ok(None) => return,
+        Err(error) => {
+            return tracing::warn!(topic = options.topic, %error, "the topic's settings cannot be read");
+        }
+    };
+    let value = |name: &str| settings.get(name).and_then(|entry| entry.value.as_deref()).unwrap_or_default();
+    let in_sync = value("min.insync.replicas").parse::<u16>().unwrap_or(1);
+    for complaint in complaints(options, in_sync, value("message.timestamp.type"), value("cleanup.policy")) {
+        tracing::warn!(topic = options.topic, complaint);
+    }
+}
+
+/// What is dangerous about the topic's settings.
+fn complaints(options: &KafkaOptions, in_sync: u16, times: &str, cleanup: &str) -> Vec<&'static str> {
+    let mut complaints = Vec::new();
+    if in_sync < options.in_sync_min() {
+        complaints.push(
+            "min.insync.replicas is below 2: a record is acknowledged while only one broker has it; set it to 2",
+        );
+    }
+    if times != "LogAppendTime" {
+        complaints.push(
+            "message.timestamp.type is not LogAppendTime: a record's age is judged by the gateways' clocks",
+        );
+    }
+    if cleanup != "delete" {
+        complaints.push(
+            "cleanup.policy is not delete: a compacted topic drops a user's earlier orders; set it to delete",
+        );
+    }
+    complaints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dangerous_settings_are_told_and_good_ones_are_not() {
+        let options = KafkaOptions::new("127.0.0.1:1");
+        assert!(complaints(&options, 2, "LogAppendTime", "delete").is_empty());
+        assert_eq!(complaints(&options, 1, "CreateTime", "compact").len(), 3);
+        let alone = KafkaOptions { replication: 1, ..options };
+        assert!(complaints(&alone, 1, "LogAppendTime", "delete").is_empty(), "one copy, one in sync");
+    }
+}
