@@ -18,8 +18,8 @@ mod tests;
 mod warnings;
 
 pub use backends::{
-    Kafka, KafkaSecurity, Ledger, LedgerBackend, Postgres, PostgresTls, Queue, QueueBackend, Redis, Stock,
-    StockBackend,
+    Kafka, KafkaSecurity, Ledger, LedgerBackend, Postgres, PostgresTls, Queue, QueueBackend, Redis,
+    SaslMechanism, Stock, StockBackend,
 };
 pub use layers::InvalidConfig;
 pub use schema::schema;

@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::Context as _;
 use doorbuster_engine::clock::Clock;
 use doorbuster_engine::ledger::{
     Ledger, MigrationState, MigrationStatus, PostgresLedger, PostgresOptions, PostgresTls, PostgresUrl,
 };
-use doorbuster_engine::queue::Queue;
+use doorbuster_engine::queue::{
+    KafkaOptions, KafkaQueue, KafkaSasl, KafkaSecurity, KafkaTls, Queue, SaslMechanism,
+};
 use doorbuster_engine::stock::{RedisClock, RedisOptions, RedisStock, Stock};
 
 use super::{Migration, ServerClocks};
@@ -32,11 +34,47 @@ pub(super) async fn redis(
             ServerClocks::Given => RedisClock::Given(Arc::clone(clock)),
         },
     };
-    Ok(Arc::new(RedisStock::connect(options).await?))
+    let stock = RedisStock::connect(options).await;
+    Ok(Arc::new(
+        stock.context("the stock cannot be used (keys redis.url, redis.url_file and those beside them)")?,
+    ))
 }
 
-pub(super) async fn kafka(_config: &Config) -> anyhow::Result<Arc<dyn Queue>> {
-    bail!("not there yet")
+pub(super) async fn kafka(config: &Config) -> anyhow::Result<Arc<dyn Queue>> {
+    let keys = &config.kafka;
+    let tls = KafkaTls {
+        ca_file: named(&keys.ca_file),
+        certificate_file: named(&keys.certificate_file),
+        key_file: named(&keys.key_file),
+    };
+    let sasl = KafkaSasl {
+        mechanism: match keys.sasl_mechanism {
+            config::SaslMechanism::Plain => SaslMechanism::Plain,
+            config::SaslMechanism::ScramSha256 => SaslMechanism::ScramSha256,
+            config::SaslMechanism::ScramSha512 => SaslMechanism::ScramSha512,
+        },
+        user: keys.user.clone(),
+        password: config.kafka_password()?.reveal().to_owned(),
+    };
+    let (tls, sasl) = match keys.security {
+        config::KafkaSecurity::Plaintext => (None, None),
+        config::KafkaSecurity::Ssl => (Some(tls), None),
+        config::KafkaSecurity::SaslPlaintext => (None, Some(sasl)),
+        config::KafkaSecurity::SaslSsl => (Some(tls), Some(sasl)),
+    };
+    let options = KafkaOptions {
+        topic: keys.topic.clone(),
+        partitions: keys.partitions,
+        replication: keys.replication,
+        group: keys.group.clone(),
+        message_timeout: keys.message_timeout,
+        security: KafkaSecurity { tls, sasl },
+        ..KafkaOptions::new(keys.brokers.join(","))
+    };
+    let queue = KafkaQueue::connect(options).await;
+    Ok(Arc::new(queue.context(
+        "the queue cannot be used (keys kafka.brokers, kafka.topic, kafka.partitions and those beside them)",
+    )?))
 }
 
 pub(super) async fn postgres(
@@ -49,7 +87,12 @@ pub(super) async fn postgres(
         ServerClocks::Given => Some(Arc::clone(clock)),
     };
     let options = PostgresOptions { clock, ..postgres_options(config)? };
-    Ok(Arc::new(PostgresLedger::connect(&options).await?))
+    let ledger = PostgresLedger::connect(&options).await;
+    Ok(Arc::new(
+        ledger.context(
+            "the ledger cannot be used (keys postgres.url, postgres.url_file and those beside them)",
+        )?,
+    ))
 }
 
 /// Applies the missing steps of the schema; answers every step.

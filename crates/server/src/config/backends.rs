@@ -90,6 +90,18 @@ pub enum KafkaSecurity {
     SaslSsl,
 }
 
+/// How a password is proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[expect(missing_docs, reason = "the words are Kafka's")]
+pub enum SaslMechanism {
+    #[serde(rename = "plain")]
+    Plain,
+    #[serde(rename = "scram-sha-256")]
+    ScramSha256,
+    #[serde(rename = "scram-sha-512")]
+    ScramSha512,
+}
+
 /// Kafka.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -98,7 +110,7 @@ pub struct Kafka {
     pub brokers: Vec<String>,
     pub topic: String,
     pub partitions: u32,
-    pub replication: u32,
+    pub replication: u16,
     pub group: String,
     #[serde(with = "humantime_serde")]
     #[schemars(with = "DurationText")]
@@ -107,7 +119,7 @@ pub struct Kafka {
     pub ca_file: PathBuf,
     pub certificate_file: PathBuf,
     pub key_file: PathBuf,
-    pub sasl_mechanism: String,
+    pub sasl_mechanism: SaslMechanism,
     pub user: String,
     pub password: Secret,
     pub password_file: PathBuf,

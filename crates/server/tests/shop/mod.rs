@@ -12,7 +12,7 @@ use doorbuster_engine::clock::{Clock, ManualClock, Timestamp};
 use doorbuster_loadtest::{AdminClient, AdminError, TokenSigner};
 use doorbuster_server::app::App;
 use doorbuster_server::backend::{self, ServerClocks};
-use doorbuster_server::config::Config;
+use doorbuster_server::config::{Config, Role};
 use doorbuster_wire::{AuditReport, ItemDraft, MarkPaid, OrderRow, Paid, Restock, SaleDetail, SaleDraft};
 use serde_json::Value;
 use tokio::time::{interval, timeout};
@@ -102,30 +102,38 @@ pub(crate) fn config(folder: &Path, settings: &[(&str, &str)]) -> (Config, Staff
         ("data.dir", folder.join("data").display().to_string()),
         ("gate.jwt.secret", secret.clone()),
     ];
-    let servers = on_servers();
+    let servers = servers(&std::env::var("DOORBUSTER_TEST_BACKENDS").unwrap_or_default());
     let base = base.into_iter().chain(servers);
     let own = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let flags: Vec<_> = base.map(|(key, value)| (key.to_owned(), value)).chain(own).collect();
     (Config::read(None, [], &flags).unwrap(), staff, secret)
 }
 
-/// The same stories are told on other backends: `DOORBUSTER_TEST_BACKENDS` names those that are
-/// servers, such as `redis,kafka,postgres`; each shop has a prefix, a topic and a schema of its own.
-fn on_servers() -> Vec<(&'static str, String)> {
-    let named = std::env::var("DOORBUSTER_TEST_BACKENDS").unwrap_or_default();
+/// Where a server is. A missing one is a failure, never a skip.
+pub(crate) fn address_of(service: &str) -> String {
+    let variable = format!("DOORBUSTER_TEST_{service}_URL");
+    std::env::var(&variable).unwrap_or_else(|_| {
+        panic!(
+            "{variable} is not set: start the servers with `cargo xtask services up` and set what it prints"
+        )
+    })
+}
+
+/// Settings for the backends that are servers, such as `redis,kafka,postgres`: a prefix, a topic and
+/// a schema that nobody else has. `DOORBUSTER_TEST_BACKENDS` tells every story on them.
+pub(crate) fn servers(named: &str) -> Vec<(&'static str, String)> {
     let own = format!("shop_{:016x}", rand::random::<u64>());
-    let address = |service: &str| std::env::var(format!("DOORBUSTER_TEST_{service}_URL")).unwrap();
     let mut settings = Vec::new();
     for backend in named.split(',').filter(|name| !name.is_empty()) {
         settings.extend(match backend {
             "redis" => vec![
                 ("stock.backend", "redis".to_owned()),
-                ("redis.url", address("REDIS")),
+                ("redis.url", address_of("REDIS")),
                 ("redis.prefix", format!("{own}:")),
             ],
             "kafka" => vec![
                 ("queue.backend", "kafka".to_owned()),
-                ("kafka.brokers", address("KAFKA")),
+                ("kafka.brokers", address_of("KAFKA")),
                 ("kafka.topic", own.clone()),
                 ("kafka.group", own.clone()),
                 ("kafka.partitions", "3".to_owned()),
@@ -133,10 +141,10 @@ fn on_servers() -> Vec<(&'static str, String)> {
             ],
             "postgres" => vec![
                 ("ledger.backend", "postgres".to_owned()),
-                ("postgres.url", address("POSTGRES")),
+                ("postgres.url", address_of("POSTGRES")),
                 ("postgres.schema", own.clone()),
             ],
-            other => panic!("DOORBUSTER_TEST_BACKENDS names {other}"),
+            other => panic!("there is no server called {other}"),
         });
     }
     settings
@@ -173,13 +181,18 @@ impl Shop {
 
     /// A server with these settings on top.
     pub(crate) async fn open_with(settings: &[(&str, &str)]) -> Self {
+        Self::try_open(settings).await.unwrap()
+    }
+
+    /// The same where the start may be refused.
+    pub(crate) async fn try_open(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().unwrap();
         let (config, staff, secret) = config(folder.path(), settings);
         let clock = Arc::new(ManualClock::at(Timestamp::from_ms(START_MS)));
-        let app = start(&config, &clock).await.unwrap();
-        let admin = AdminClient::new(&format!("http://{}", app.admin_address), &staff.admin).unwrap();
+        let app = start(&config, &clock).await?;
+        let admin = AdminClient::new(&format!("http://{}", app.admin_address), &staff.admin)?;
         let signer = TokenSigner::with_defaults(secret.as_bytes()).unwrap();
-        Self { app: Some(app), config, clock, admin, signer, staff, folder }
+        Ok(Self { app: Some(app), config, clock, admin, signer, staff, folder })
     }
 
     pub(crate) fn app(&self) -> &App {
@@ -212,6 +225,13 @@ impl Shop {
         self.admin = AdminClient::new(&format!("http://{}", app.admin_address), &self.staff.admin)?;
         self.app = Some(app);
         Ok(())
+    }
+
+    /// Starts another process of the same sale, with these roles, on the same clock and servers.
+    pub(crate) async fn join(&self, roles: &[Role]) -> App {
+        let mut config = self.config.clone();
+        config.server.roles = roles.to_vec();
+        start(&config, &self.clock).await.unwrap()
     }
 
     /// Moves the clock.
@@ -300,6 +320,15 @@ impl Shop {
 
     pub(crate) fn buyer(&self, user: &str) -> Buyer<'_> {
         Buyer { shop: self, user: user.to_owned() }
+    }
+
+    /// A click at another gateway of the same sale.
+    pub(crate) async fn click_at(&self, gateway: SocketAddr, user: &str, item: &str) -> Reply {
+        let authorization = format!("Bearer {}", self.token(user));
+        let headers = [("connection", "close"), ("authorization", authorization.as_str())];
+        let mut line = Line::connect(gateway).await.unwrap();
+        line.send(&request("POST", &purchase_path(item), &headers, b"")).await.unwrap();
+        line.reply(false).await.unwrap()
     }
 
     /// An access token that begins now.
