@@ -1,9 +1,11 @@
 //! The public listener: one runtime per core, each with its own socket, batcher and gate. The
 //! purchase path stands before any router; everything else goes to axum.
 
+mod answering;
 mod connection;
 mod core;
 mod deadline;
+mod stream;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
