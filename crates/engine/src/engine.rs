@@ -95,14 +95,25 @@ impl Engine {
     /// The whole way of a click: admit → reserve → publish → answer.
     ///
     /// It never gives stock back: what a crash or a lost reply leaves is in the stock's outbox,
-    /// and the sweeper and the ledger settle it. Dropping this future changes nothing either:
-    /// once admitted, an order is placed to the end.
+    /// and the sweeper and the ledger settle it.
     pub async fn purchase(self: &Arc<Self>, attempt: Attempt<'_>) -> PurchaseOutcome {
-        let claim = match self.gate.admit(&attempt, || self.takes_orders()) {
-            Ok(claim) => claim,
-            Err(refusal) => return refusal.into(),
-        };
+        match self.admit(&attempt) {
+            Ok(claim) => self.carry(claim).await,
+            Err(refusal) => refusal.into(),
+        }
+    }
 
+    /// The first step: what 98 % of the clicks hear, and nobody waits for it.
+    ///
+    /// # Errors
+    /// Why the gate lets the request go no further.
+    pub fn admit(&self, attempt: &Attempt<'_>) -> Result<Claim, Refusal> {
+        self.gate.admit(attempt, || self.takes_orders())
+    }
+
+    /// The other steps. Dropping this future changes nothing: what was admitted is placed to the
+    /// end.
+    pub async fn carry(self: &Arc<Self>, claim: Claim) -> PurchaseOutcome {
         let (order, (answer, answered)) = (claim.order, oneshot::channel());
         let engine = Arc::clone(self);
         (self.detach)(Box::pin(async move {

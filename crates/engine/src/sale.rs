@@ -1,6 +1,6 @@
 //! A sale, its items, and the snapshot of all sales that a gateway decides by.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -185,7 +185,8 @@ pub struct NewItem {
 #[derive(Debug, Default)]
 pub struct Catalog {
     sales: Vec<Arc<Sale>>,
-    by_item: HashMap<ItemId, Arc<Sale>>,
+    // A tree over integers: found sooner than by a hash that an enemy cannot foresee.
+    by_item: BTreeMap<ItemId, Arc<Sale>>,
 }
 
 impl Catalog {

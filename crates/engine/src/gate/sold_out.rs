@@ -4,7 +4,7 @@
 //! quarter of its life one request passes as a probe, which sets it anew or clears it. So returned
 //! units are on sale again within 200 ms, and the stock sees a handful of calls a second.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,11 +36,11 @@ pub(crate) enum Flag {
 #[derive(Debug, Default)]
 pub(super) struct SoldOutFlags {
     // One core's threads only: never contended.
-    states: Mutex<HashMap<ItemId, State>>,
+    states: Mutex<BTreeMap<ItemId, State>>,
 }
 
 impl SoldOutFlags {
-    fn states(&self) -> MutexGuard<'_, HashMap<ItemId, State>> {
+    fn states(&self) -> MutexGuard<'_, BTreeMap<ItemId, State>> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

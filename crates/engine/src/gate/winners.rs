@@ -4,7 +4,7 @@
 //! A hit is never an answer: it goes on to the signature and to the stock. A miss costs nothing.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base64::Engine as _;
@@ -25,7 +25,7 @@ const SUB: &[u8] = br#""sub":""#;
 #[derive(Debug)]
 pub(super) struct Winners {
     // One core's threads only: never contended.
-    sales: Mutex<HashMap<SaleId, HashSet<UserId>>>,
+    sales: Mutex<BTreeMap<SaleId, HashSet<UserId>>>,
     sub: Finder<'static>,
 }
 
@@ -36,7 +36,7 @@ impl Default for Winners {
 }
 
 impl Winners {
-    fn sales(&self) -> MutexGuard<'_, HashMap<SaleId, HashSet<UserId>>> {
+    fn sales(&self) -> MutexGuard<'_, BTreeMap<SaleId, HashSet<UserId>>> {
         self.sales.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
