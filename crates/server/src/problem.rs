@@ -52,6 +52,7 @@ words! {
     UNSUPPORTED_MEDIA_TYPE = 415, "Not JSON", "The body must be JSON, with `Content-Type: application/json`.";
     IDEMPOTENCY_MISMATCH = 422, "Idempotency-Key used before", "This Idempotency-Key belongs to another purchase. Use a new key for a new wish.";
     UNPROCESSABLE = 422, "Not acceptable", "The values do not fit together.";
+    HEAD_TOO_LARGE = 431, "Head too large", "The request's head is longer than 8 KiB or has more than 64 headers.";
     INTERNAL = 500, "Internal error", "Something went wrong here. The request may be repeated; the log has the cause under this request id.";
     NOT_READY = 503, "Not ready", "The sale is not selling at this moment. Try again shortly.";
     BUSY = 503, "Busy", "Too much is waiting right now. Try again shortly; nothing was taken.";

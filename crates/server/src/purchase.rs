@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use doorbuster_engine::engine::{Engine, PurchaseOutcome};
-use doorbuster_engine::gate::{Attempt, BadToken, Refusal, Wish};
+use doorbuster_engine::gate::{Attempt, BadToken, Claim, Refusal, Wish};
 use doorbuster_engine::order::ItemId;
 use doorbuster_wire::{JsonScalar, Problem, PurchaseAccepted};
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use crate::views;
 
 /// A purchase request as far as the path needs it.
 pub(crate) struct PurchaseRequest<'a> {
-    /// The path's item, which is in the catalog.
+    /// The path's item.
     pub(crate) item: ItemId,
     /// The Authorization header.
     pub(crate) authorization: Option<&'a [u8]>,
@@ -100,38 +100,45 @@ const UNAUTHENTICATED: &str = concat!(
     r#""error":"UNAUTHENTICATED"}"#
 );
 
-/// Answers one purchase request.
-pub(crate) async fn purchase(engine: &Arc<Engine>, request: PurchaseRequest<'_>, id: RequestId) -> Answer {
-    let wanted = request.item;
+/// The answer to a request that the gate refuses, or the claim that is to be carried on.
+pub(crate) fn admit(engine: &Engine, request: &PurchaseRequest<'_>, id: RequestId) -> Result<Claim, Answer> {
     let attempt = Attempt {
-        item: wanted,
+        item: request.item,
         bearer: request.authorization.and_then(bearer),
         idempotency_key: request.idempotency_key,
         wish: wish(request.body),
         trace: request.traceparent.and_then(trace),
     };
-    let outcome = engine.purchase(attempt).await;
+    engine.admit(&attempt).map_err(|refusal| refused(refusal, id))
+}
+
+/// Places a claim's order and answers its request.
+pub(crate) async fn carry(engine: &Arc<Engine>, claim: Claim, id: RequestId) -> Answer {
+    let item = claim.item;
+    let outcome = engine.carry(claim).await;
     if let PurchaseOutcome::Accepted(order) = &outcome {
-        tracing::debug!(order.id = %order, item.id = %wanted, request.id = %id, "an order was accepted");
+        tracing::debug!(order.id = %order, item.id = %item, request.id = %id, "an order was accepted");
     }
     answer(outcome, id)
 }
 
-/// The item that a path names, if a sale has it.
-pub(crate) fn item(engine: &Engine, text: &str) -> Result<ItemId, Box<Problem>> {
-    let known = |item: &ItemId| engine.shared().catalog.load().sale_of(*item).is_some();
-    match text.parse::<ItemId>() {
-        Ok(item) if known(&item) => Ok(item),
+/// The item that a path names; whether a sale has it is not asked.
+pub(crate) fn item(text: &str) -> Result<ItemId, Box<Problem>> {
+    text.parse::<ItemId>().map_err(|_| {
         // Any number may have been meant as an id; it is just none that was ever given.
-        Ok(_) => Err(Box::new(problem::ITEM_NOT_FOUND.problem())),
-        Err(_) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
-            Err(Box::new(problem::ITEM_NOT_FOUND.problem()))
-        }
-        Err(_) => Err(Box::new(
+        Box::new(if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+            problem::ITEM_NOT_FOUND.problem()
+        } else {
             problem::INVALID_REQUEST
-                .because("The item id in the path is not a whole number from 1 to 9223372036854775807."),
-        )),
-    }
+                .because("The item id in the path is not a whole number from 1 to 9223372036854775807.")
+        })
+    })
+}
+
+/// The item again, if a sale has it: for those who would otherwise read a body in vain.
+pub(crate) fn known(engine: &Engine, item: ItemId) -> Result<ItemId, Box<Problem>> {
+    let known = engine.shared().catalog.load().sale_of(item).is_some();
+    if known { Ok(item) } else { Err(Box::new(problem::ITEM_NOT_FOUND.problem())) }
 }
 
 pub(crate) fn bearer(header: &[u8]) -> Option<&[u8]> {

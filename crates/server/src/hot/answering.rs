@@ -1,23 +1,36 @@
 //! One request: the purchase path first, the router behind it.
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
 use axum::body::Body as RouterBody;
 use bytes::Bytes;
+use doorbuster_engine::order::ItemId;
 use doorbuster_wire::Problem;
+use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
     ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName,
     HeaderValue, LOCATION, RETRY_AFTER, TRANSFER_ENCODING, WWW_AUTHENTICATE,
 };
+use hyper::service::Service;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use tokio::time::Instant;
 use tower::ServiceExt;
 
 use super::core::Core;
-use super::deadline::Trust;
+use super::deadline::{Activity, Trust};
 use crate::problem;
 use crate::purchase::{self, Answer, Kind, PurchaseRequest, Said};
 use crate::request_id::RequestId;
 
+/// Most headers of one request. Hyper would count them too, but clears room for so many before it
+/// reads a head, where otherwise it takes up to its own hundred as they come.
+const HEADERS_MAX: usize = 64;
 /// Most bytes of a purchase's body.
 const PURCHASE_BODY_MAX: usize = 4 * 1024;
 
@@ -26,40 +39,187 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-type Body = Either<Full<Bytes>, RouterBody>;
+pub(super) type Body = Either<Full<Bytes>, RouterBody>;
 
-/// The answer to a request; with what was said, when it was a purchase.
-pub(super) async fn respond(
-    core: &Core,
-    request: Request<Incoming>,
-    trust: Trust,
-) -> (Response<Body>, Option<Said>) {
-    let id = core.request_ids.next();
-    if let Err(problem) = check_framing(&request, trust) {
-        core.figures.requests.count_unrouted(problem.status);
-        return (closing(write(Answer::problem(*problem, id), id)), None);
+/// A response; with what was said, when it was to a purchase.
+type Heard = (Response<Body>, Option<Said>);
+
+/// Answers the requests of one connection.
+pub(super) struct Answering {
+    pub(super) core: Arc<Core>,
+    pub(super) activity: Arc<Activity>,
+}
+
+/// The answer to a request: for most there is nothing to wait for, so they cost no future of their
+/// own.
+pub(super) enum Responding {
+    /// Made; `None` once hyper has it.
+    Now(Option<Response<Body>>),
+    /// Being made.
+    Later(BoxFuture<'static, Response<Body>>),
+}
+
+impl Future for Responding {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Now(response) => {
+                Poll::Ready(Ok(response.take().expect("no future is polled after it was ready")))
+            }
+            Self::Later(making) => making.as_mut().poll(cx).map(Ok),
+        }
     }
-    let (response, said) = match purchase_item(request.uri().path()) {
-        Some(_) if request.method() == Method::POST => {
-            let (response, said) = buy(core, request, id).await;
-            (response, Some(said))
+}
+
+impl Service<Request<Incoming>> for Answering {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Responding;
+
+    fn call(&self, request: Request<Incoming>) -> Responding {
+        self.activity.answering();
+        let asked = Asked { id: self.core.request_ids.next(), trust: self.activity.trust() };
+        if let Err(problem) = check_framing(&request, asked.trust) {
+            self.core.figures.requests.count_unrouted(problem.status);
+            let answer = Answer::problem(*problem, asked.id);
+            return self.now((closing(write(answer, asked.id, HeaderMap::new())), None));
         }
-        Some(_) => {
-            let answer = Answer::problem(problem::METHOD_NOT_ALLOWED.problem(), id);
-            let said = answer.said;
-            let mut response = write(answer, id);
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
-            (response, Some(said))
+        match purchase_item(request.uri().path()).map(purchase::item) {
+            Some(item) if request.method() == Method::POST => self.buy(item, request, asked),
+            Some(_) => {
+                let answer = Answer::problem(problem::METHOD_NOT_ALLOWED.problem(), asked.id);
+                let (mut response, said) = asked.hear(answer, HeaderMap::new());
+                response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+                self.now((response, said))
+            }
+            None => {
+                let core = Arc::clone(&self.core);
+                self.later(async move { (asked.trusted(route(&core, request, asked.id).await), None) })
+            }
         }
-        None => (route(core, request, id).await, None),
+    }
+}
+
+impl Answering {
+    fn buy(
+        &self,
+        item: Result<ItemId, Box<Problem>>,
+        request: Request<Incoming>,
+        asked: Asked,
+    ) -> Responding {
+        let (head, body) = request.into_parts();
+        let core = &self.core;
+        if !body.is_end_stream() {
+            let core = Arc::clone(core);
+            return self.later(async move { buy_with_body(&core, item, head.headers, body, asked).await });
+        }
+        let admitted = match item {
+            Ok(item) => purchase::admit(&core.engine, &purchase_of(item, &head.headers, b""), asked.id),
+            Err(problem) => Err(Answer::problem(*problem, asked.id)),
+        };
+        match admitted {
+            // The request's map of headers serves once more.
+            Err(answer) => self.now(asked.hear(answer, head.headers)),
+            Ok(claim) => {
+                let core = Arc::clone(core);
+                self.later(async move {
+                    let answer = purchase::carry(&core.engine, claim, asked.id).await;
+                    asked.hear(answer, HeaderMap::new())
+                })
+            }
+        }
+    }
+
+    /// An answer that nobody waited for. Its making took microseconds, so it counts as no time:
+    /// reading a clock twice would cost as much as the rest of the count and more.
+    fn now(&self, (response, said): Heard) -> Responding {
+        self.activity.idle();
+        if let Some(said) = said {
+            self.core.figures.purchase(said, Duration::ZERO);
+        }
+        Responding::Now(Some(response))
+    }
+
+    fn later(&self, making: impl Future<Output = Heard> + Send + 'static) -> Responding {
+        let (core, activity) = (Arc::clone(&self.core), Arc::clone(&self.activity));
+        let began = Instant::now();
+        Responding::Later(Box::pin(async move {
+            let (response, said) = making.await;
+            activity.idle();
+            if let Some(said) = said {
+                core.figures.purchase(said, began.elapsed());
+            }
+            response
+        }))
+    }
+}
+
+/// What is known of a request before it is read.
+#[derive(Clone, Copy)]
+struct Asked {
+    id: RequestId,
+    trust: Trust,
+}
+
+impl Asked {
+    /// The answer to a purchase, in a map of headers that may have been used before.
+    fn hear(self, answer: Answer, headers: HeaderMap) -> Heard {
+        let said = answer.said;
+        (self.trusted(write(answer, self.id, headers)), Some(said))
+    }
+
+    /// The response, which ends the connection if nothing behind this request is trusted.
+    fn trusted(self, response: Response<Body>) -> Response<Body> {
+        if self.trust == Trust::LastRequest { closing(response) } else { response }
+    }
+}
+
+async fn buy_with_body(
+    core: &Core,
+    item: Result<ItemId, Box<Problem>>,
+    headers: HeaderMap,
+    body: Incoming,
+    asked: Asked,
+) -> Heard {
+    let refuse = |problem: Box<Problem>| {
+        let (response, said) = asked.hear(Answer::problem(*problem, asked.id), HeaderMap::new());
+        // What stands behind a body that was not read cannot be.
+        (closing(response), said)
     };
-    if trust == Trust::LastRequest { (closing(response), said) } else { (response, said) }
+    let item = match item.and_then(|item| purchase::known(&core.engine, item)) {
+        Ok(item) => item,
+        Err(problem) => return refuse(problem),
+    };
+    let body = match read_body(core, &headers, body).await {
+        Ok(body) => body,
+        Err(problem) => return refuse(problem),
+    };
+    let answer = match purchase::admit(&core.engine, &purchase_of(item, &headers, &body), asked.id) {
+        Ok(claim) => purchase::carry(&core.engine, claim, asked.id).await,
+        Err(answer) => answer,
+    };
+    asked.hear(answer, HeaderMap::new())
+}
+
+fn purchase_of<'a>(item: ItemId, headers: &'a HeaderMap, body: &'a [u8]) -> PurchaseRequest<'a> {
+    let header = |name| headers.get(name).map(HeaderValue::as_bytes);
+    PurchaseRequest {
+        item,
+        authorization: header(AUTHORIZATION),
+        idempotency_key: header(IDEMPOTENCY_KEY),
+        traceparent: header(TRACEPARENT),
+        body,
+    }
 }
 
 /// A request that two parsers could read as two different ones is refused.
 fn check_framing(request: &Request<Incoming>, trust: Trust) -> Result<(), Box<Problem>> {
     let headers = request.headers();
     let refuse = |detail: &str| Err(Box::new(problem::INVALID_REQUEST.because(detail)));
+    if headers.len() > HEADERS_MAX {
+        return Err(Box::new(problem::HEAD_TOO_LARGE.problem()));
+    }
     if trust == Trust::BadHead {
         return refuse("Every line of a request's head must end in CR LF.");
     }
@@ -80,41 +240,8 @@ fn purchase_item(path: &str) -> Option<&str> {
     (!item.contains('/')).then_some(item)
 }
 
-async fn buy(core: &Core, request: Request<Incoming>, id: RequestId) -> (Response<Body>, Said) {
-    let (head, body) = request.into_parts();
-    let bodiless = body.is_end_stream();
-    let refuse = |problem: Box<Problem>, whole: bool| {
-        let answer = Answer::problem(*problem, id);
-        let said = answer.said;
-        // What stands behind a body that was not read cannot be.
-        (if whole { write(answer, id) } else { closing(write(answer, id)) }, said)
-    };
-    let item = match purchase::item(&core.engine, purchase_item(head.uri.path()).unwrap_or_default()) {
-        Ok(item) => item,
-        Err(problem) => return refuse(problem, bodiless),
-    };
-    let body = match read_body(core, &head.headers, body).await {
-        Ok(body) => body,
-        Err(problem) => return refuse(problem, false),
-    };
-    let header = |name| head.headers.get(name).map(HeaderValue::as_bytes);
-    let request = PurchaseRequest {
-        item,
-        authorization: header(AUTHORIZATION),
-        idempotency_key: header(IDEMPOTENCY_KEY),
-        traceparent: header(TRACEPARENT),
-        body: &body,
-    };
-    let answer = purchase::purchase(&core.engine, request, id).await;
-    let said = answer.said;
-    (write(answer, id), said)
-}
-
-/// The whole body, within its size and time; for most requests there is none.
+/// The whole body, within its size and time.
 async fn read_body(core: &Core, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Box<Problem>> {
-    if body.is_end_stream() {
-        return Ok(Bytes::new());
-    }
     if body.size_hint().lower() > PURCHASE_BODY_MAX as u64 {
         return Err(Box::new(problem::CONTENT_TOO_LARGE.problem()));
     }
@@ -163,12 +290,10 @@ async fn route(core: &Core, request: Request<Incoming>, id: RequestId) -> Respon
     response.map(Either::Right)
 }
 
-/// An answer as an HTTP response.
-fn write(answer: Answer, id: RequestId) -> Response<Body> {
-    let mut response = Response::new(Either::Left(Full::new(answer.body)));
-    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let headers = response.headers_mut();
-    headers.reserve(8);
+/// An answer as an HTTP response, its headers in a map that may have been used before: hyper keeps
+/// the map for the connection's next request, so none need be made anew.
+fn write(answer: Answer, id: RequestId, mut headers: HeaderMap) -> Response<Body> {
+    headers.clear();
     headers.insert(
         CONTENT_TYPE,
         match answer.kind {
@@ -192,6 +317,9 @@ fn write(answer: Answer, id: RequestId) -> Response<Body> {
     if answer.replayed {
         headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
     }
+    let mut response = Response::new(Either::Left(Full::new(answer.body)));
+    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.headers_mut() = headers;
     response
 }
 

@@ -9,10 +9,11 @@ use std::time::Duration;
 use axum::Router;
 use doorbuster_engine::engine::{Detach, Engine};
 use doorbuster_engine::stock::{Batcher, BatcherLimits};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::connection;
+use super::connection::Serving;
+use super::deadline::{Activity, LAST_LOOK, Open, pace};
 use super::{CoreContext, Limits};
 use crate::api;
 use crate::metrics::CoreFigures;
@@ -29,6 +30,7 @@ pub(super) struct Core {
     pub(super) limits: Limits,
     pub(super) figures: Arc<CoreFigures>,
     places: Arc<Places>,
+    open: Open,
 }
 
 /// Serves this core's socket until told to stop; then drains.
@@ -45,7 +47,7 @@ pub(super) fn run(socket: StdListener, context: CoreContext) {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "a core starts its batcher, its admitted orders and its connections, each bounded"
+    reason = "a core starts its batcher, its looks, its admitted orders and its connections, each bounded"
 )]
 async fn serve(socket: StdListener, context: CoreContext) {
     let listener = match TcpListener::from_std(socket) {
@@ -67,7 +69,9 @@ async fn serve(socket: StdListener, context: CoreContext) {
         limits: context.limits,
         figures: Arc::clone(&context.figures),
         places: Arc::clone(&context.places),
+        open: Open::default(),
     });
+    tokio::spawn(keep_deadlines(Arc::clone(&core)));
     let mut stop = context.stop.clone();
     loop {
         let accepted = tokio::select! {
@@ -78,7 +82,7 @@ async fn serve(socket: StdListener, context: CoreContext) {
         match accepted {
             Ok((stream, peer)) => match Place::take(&core, peer.ip()) {
                 Some(place) => {
-                    tokio::spawn(serve_connection(stream, place, context.stop.clone()));
+                    tokio::spawn(Serving::new(stream, place));
                 }
                 None => {
                     core.figures.turned_away.fetch_add(1, Ordering::Relaxed);
@@ -94,8 +98,13 @@ async fn serve(socket: StdListener, context: CoreContext) {
     drain(&core, &in_flight).await;
 }
 
-async fn serve_connection(stream: TcpStream, place: Place, stop: watch::Receiver<bool>) {
-    connection::serve(stream, Arc::clone(&place.core), stop).await;
+/// Looks at the open connections as long as the core runs.
+async fn keep_deadlines(core: Arc<Core>) {
+    let mut looks = tokio::time::interval(pace(&core.limits));
+    loop {
+        looks.tick().await;
+        core.open.look(&core.limits);
+    }
 }
 
 /// Starts admitted orders outside their request, and counts them for the drain.
@@ -113,10 +122,12 @@ fn detach(in_flight: watch::Sender<usize>) -> Detach {
 
 /// Waits for open connections and admitted orders, as long as the limits allow.
 async fn drain(core: &Core, in_flight: &watch::Sender<usize>) {
-    let mut look = tokio::time::interval(Duration::from_millis(10));
+    core.open.finish();
+    let mut looks = tokio::time::interval(LAST_LOOK);
     let drained = async {
         while core.figures.connections.load(Ordering::Relaxed) > 0 || *in_flight.borrow() > 0 {
-            look.tick().await;
+            looks.tick().await;
+            core.open.end_quiet();
         }
     };
     if tokio::time::timeout(core.limits.drain, drained).await.is_err() {
@@ -136,9 +147,11 @@ pub(crate) struct Places {
 }
 
 /// One connection's place; given back when dropped.
-struct Place {
+pub(super) struct Place {
     core: Arc<Core>,
     address: IpAddr,
+    key: usize,
+    activity: Arc<Activity>,
 }
 
 impl Place {
@@ -157,12 +170,22 @@ impl Place {
         *count += 1;
         places.open.fetch_add(1, Ordering::Relaxed);
         core.figures.connections.fetch_add(1, Ordering::Relaxed);
-        Some(Self { core: Arc::clone(core), address })
+        let (key, activity) = core.open.enter();
+        Some(Self { core: Arc::clone(core), address, key, activity })
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(super) fn activity(&self) -> &Arc<Activity> {
+        &self.activity
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.core.open.leave(self.key);
         let places = &self.core.places;
         self.core.figures.connections.fetch_sub(1, Ordering::Relaxed);
         places.open.fetch_sub(1, Ordering::Relaxed);
