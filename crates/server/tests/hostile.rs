@@ -252,9 +252,24 @@ async fn a_head_that_cannot_be_read_is_told_so() {
         ("a space before the colon", good.replacen("host:", "host :", 1), 400),
         ("a length with a sign", head(&shop, &sale, "alice", "content-length: +5"), 400),
         ("65 headers", many, 431),
+        ("101 headers", head(&shop, &sale, "alice", &"x: y\r\n".repeat(98).trim_end()), 431),
+        (
+            "a header of nine kilobytes",
+            head(&shop, &sale, "alice", &format!("x: {}", "y".repeat(9_000))),
+            431,
+        ),
     ] {
         let heard = shop.raw(bytes.as_bytes(), SOON).await;
         assert_eq!((heard.status(), heard.closed), (status, true), "{what}: {:?}", heard.text());
+        let text = heard.text();
+        let (answer, body) = text.split_once("\r\n\r\n").unwrap();
+        let problem: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(problem["status"], status, "{what}: {text}");
+        assert!(
+            answer.contains("application/problem+json") && answer.contains("connection: close"),
+            "{what}: {text}"
+        );
+        assert!(answer.contains(problem["requestId"].as_str().unwrap()), "{what}: {text}");
     }
     assert_eq!(shop.free(&sale, &sale.item).await, 10);
     shop.finish().await;

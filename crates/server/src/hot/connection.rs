@@ -31,13 +31,14 @@ impl Serving {
         let _ = stream.set_nodelay(true);
         let activity = place.activity();
         let answering = Answering { core: Arc::clone(place.core()), activity: Arc::clone(activity) };
+        let watched = Watched::new(stream, Arc::clone(place.core()), Arc::clone(activity));
         let connection = Builder::new()
             .max_buf_size(HEAD_MAX)
             // A buyer who hangs up right after the click has clicked all the same.
             .half_close(true)
             // Head and body are small: one piece costs less than a list of two.
             .writev(false)
-            .serve_connection(Watched::new(stream, Arc::clone(activity)), answering);
+            .serve_connection(watched, answering);
         Self { connection, finishing: false, task: None, place }
     }
 }

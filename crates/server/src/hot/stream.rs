@@ -1,26 +1,78 @@
-//! One connection's bytes, watched on their way to hyper: when they come, and how lines end.
+//! One connection's bytes, watched on their way to hyper and back: when they come, how lines end,
+//! and what hyper says by itself.
 
+use std::io::BufRead;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use hyper_util::rt::TokioIo;
+use memchr::memmem;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::core::Core;
 use super::deadline::{Activity, Trust};
+use crate::problem::{self, Word};
+use crate::purchase::Answer;
+use crate::request_id::RequestId;
 
-/// A connection's stream that tells when bytes come in, and whether lines end as they must.
+/// A connection's stream that tells when bytes come in, whether lines end as they must, and gives
+/// hyper's own refusals a body.
 pub(super) struct Watched {
     stream: TcpStream,
+    core: Arc<Core>,
     activity: Arc<Activity>,
     lines: Lines,
+    /// What leaves instead of hyper's own refusal.
+    instead: Option<Box<std::io::Cursor<Vec<u8>>>>,
 }
 
 impl Watched {
-    pub(super) fn new(stream: TcpStream, activity: Arc<Activity>) -> TokioIo<Self> {
-        TokioIo::new(Self { stream, activity, lines: Lines::default() })
+    pub(super) fn new(stream: TcpStream, core: Arc<Core>, activity: Arc<Activity>) -> TokioIo<Self> {
+        TokioIo::new(Self { stream, core, activity, lines: Lines::default(), instead: None })
     }
+
+    /// Writes what hyper wants to say of a head that it cannot read, with a problem as its body.
+    /// `bytes` are hyper's, which it offers again until they count as written.
+    fn refuse(&mut self, word: Word, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        let core = &self.core;
+        let instead = self.instead.get_or_insert_with(|| {
+            core.figures.requests.count_unrouted(word.status);
+            Box::new(std::io::Cursor::new(refusal(word, core.request_ids.next(), bytes)))
+        });
+        while !instead.fill_buf()?.is_empty() {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, instead.fill_buf()?))?;
+            if written == 0 {
+                return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into()));
+            }
+            instead.consume(written);
+        }
+        Poll::Ready(Ok(bytes.len()))
+    }
+}
+
+/// The word for an answer that hyper made by itself: it has a head and no body, and no request id,
+/// which every answer of ours has.
+fn own_refusal(bytes: &[u8]) -> Option<Word> {
+    let word = match bytes.get(..12)? {
+        b"HTTP/1.1 400" => problem::INVALID_REQUEST,
+        b"HTTP/1.1 431" => problem::HEAD_TOO_LARGE,
+        _ => return None,
+    };
+    let has = |what: &[u8]| memmem::find(bytes, what).is_some();
+    (has(b"\r\ncontent-length: 0\r\n") && !has(b"\r\nx-request-id: ")).then_some(word)
+}
+
+/// hyper's head with a body.
+fn refusal(word: Word, id: RequestId, head: &[u8]) -> Vec<u8> {
+    let answer = Answer::problem(word.problem(), id);
+    let more = format!(
+        "\r\ncontent-type: application/problem+json\r\ncache-control: no-store\r\nx-request-id: {id}\r\ncontent-length: {}\r\n",
+        answer.body.len()
+    );
+    let head = String::from_utf8_lossy(head).replacen("\r\ncontent-length: 0\r\n", &more, 1);
+    [head.as_bytes(), &answer.body].concat()
 }
 
 impl AsyncRead for Watched {
@@ -51,7 +103,10 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        match own_refusal(bytes) {
+            None => Pin::new(&mut self.stream).poll_write(cx, bytes),
+            Some(word) => self.refuse(word, cx, bytes),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -60,18 +115,6 @@ impl AsyncWrite for Watched {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
     }
 }
 
