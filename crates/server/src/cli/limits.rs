@@ -1,4 +1,5 @@
-//! How many files this process may have open; every connection is one.
+//! What this process may take of the system: open files, of which every connection is one, and
+//! memory.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -12,6 +13,14 @@ pub(super) fn raise_open_files() {
         // Where the system refuses, the limit stays and is reported where it is too low.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
+}
+
+/// Leaves huge pages to others: an idle connection touches the first page of each of its buffers,
+/// and a huge page would make all of them resident.
+pub(super) fn avoid_huge_pages() {
+    // Where the system refuses, the process only takes more memory.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 /// Most open files; `None` where there is no limit.

@@ -131,6 +131,7 @@ impl Verdict {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     limits::raise_open_files();
+    limits::avoid_huge_pages();
     match run(cli.command) {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,
         Ok(Verdict::SomethingWrong) => ExitCode::from(3),
