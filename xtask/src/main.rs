@@ -72,6 +72,9 @@ enum Task {
         /// Install the outside programs that are missing
         #[arg(long)]
         install: bool,
+        /// Cargo profile of our program; `dev` is the tests' build
+        #[arg(long, default_value = "release")]
+        profile: String,
         /// Arguments for `doorbuster rehearse`, and `--units N` for the sale
         #[arg(last = true)]
         rehearse: Vec<String>,
@@ -181,9 +184,9 @@ fn main() -> Result<ExitCode> {
         Task::Bench { rows, install, output, rounds } => {
             bench::run(&root, &rows, install, output == "json", rounds)?
         }
-        Task::Stage { gateways, recorders, keepers, install, rehearse } => {
+        Task::Stage { gateways, recorders, keepers, install, profile, rehearse } => {
             let cast = stage::Cast { gateways, recorders, keepers };
-            stage::run(&root, &stage::Plan { cast, install, profile: "release", rehearse })?
+            stage::run(&root, &stage::Plan { cast, install, profile, rehearse })?
         }
         Task::Soak { first_seed, seeds, kill_rounds } => soak::run(&root, first_seed, seeds, kill_rounds)?,
         Task::Services { what: ServicesTask::Up { install, brokers } } => {

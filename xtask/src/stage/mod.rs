@@ -25,7 +25,7 @@ pub(crate) struct Plan {
     /// Whether missing programs are installed.
     pub(crate) install: bool,
     /// The cargo profile of our program: `release`, or `dev` to use the tests' build.
-    pub(crate) profile: &'static str,
+    pub(crate) profile: String,
     /// Arguments for `doorbuster rehearse`; `--units N` (10,000) is the sale's.
     pub(crate) rehearse: Vec<String>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Plan {
 /// Something does not start.
 pub(crate) fn run(root: &Path, plan: &Plan) -> Result<bool> {
     let (units, rehearse) = take_units(&plan.rehearse)?;
-    let program = build(root, plan.profile)?;
+    let program = build(root, &plan.profile)?;
     let mut lent = Lent::new(root, plan.install);
     if !lent.ensure(services::ALL)? {
         return Ok(false);

@@ -40,6 +40,7 @@ const LIBRARIES: [(&[&str], &[&str], &str); 5] = [
             "crates/engine/src/workers/mod.rs",
             "crates/server/src/app.rs",
             "crates/server/src/hot/core.rs",
+            "crates/engine/examples/",
             "crates/loadtest/",
         ],
         "tasks start in workers/mod.rs, app.rs and hot/core.rs only, behind a permit",

@@ -24,7 +24,7 @@ impl Config {
             ));
         }
         let temporary = std::env::temp_dir();
-        if self.data.dir.starts_with(&temporary) {
+        if self.uses_data_dir() && self.data.dir.starts_with(&temporary) {
             warnings.push(format!(
                 "data.dir is in {}, which may be emptied at any time: the ledger in it is the only record of \
                  who bought",

@@ -99,14 +99,22 @@ async fn make(
     Ok(())
 }
 
-/// Waits until every partition of the topic has a leader.
+/// Waits until every partition of the topic has a leader, and each leader knows that it is one: for a
+/// moment brokers name leaders that still refuse.
 async fn made(options: &KafkaOptions, asker: &Arc<Asker>) -> Result<Shape, BackendError> {
     let mut look = tokio::time::interval(LOOK);
     let there = async {
         loop {
             look.tick().await;
             match shape(asker).await? {
-                (_, Some(shape)) if shape.led => return Ok(shape),
+                (_, Some(shape)) if shape.led => {
+                    let asker = Arc::clone(asker);
+                    match blocking(move || asker.ends()).await {
+                        Ok(_) => return Ok(shape),
+                        Err(error) if error.fault == Fault::Permanent => return Err(error),
+                        Err(_) => {}
+                    }
+                }
                 _ => {}
             }
         }
