@@ -58,7 +58,7 @@ pub(crate) const AREAS: &[Area] = &[
         shows: "every backend keeps every promise of its trait",
         requirements: &[],
         services: services::ALL,
-        steps: |root| Ok(vec![chosen(root, "crates/engine", |test| test != "simulation", &[])?]),
+        steps: |root| Ok(vec![chosen(root, "crates/engine", in_conformance, &[])?]),
     },
     Area {
         name: "simulation",
@@ -66,6 +66,13 @@ pub(crate) const AREAS: &[Area] = &[
         requirements: &[],
         services: &[],
         steps: |root| Ok(vec![chosen(root, "crates/engine", |test| test == "simulation", &["--nocapture"])?]),
+    },
+    Area {
+        name: "distributed",
+        shows: "several processes that share Redis, Kafka and PostgreSQL lose nothing and repeat nothing",
+        requirements: &[],
+        services: services::ALL,
+        steps: |root| Ok(vec![chosen(root, "crates/engine", in_distributed, &[])?]),
     },
     Area {
         name: "http",
@@ -108,6 +115,16 @@ pub(crate) const AREAS: &[Area] = &[
 
 /// The Python tools of the area `contract`.
 const TOOLS_PINNED: &str = "crates/server/tests/contract/requirements.txt";
+
+/// Whether a test of the engine is about several processes at once.
+fn in_distributed(test: &str) -> bool {
+    test == "recorders"
+}
+
+/// Whether a test of the engine is about one backend, or what stands on one of each.
+fn in_conformance(test: &str) -> bool {
+    test != "simulation" && !in_distributed(test)
+}
 
 /// Whether a test of the server tells a story of its own, without an area of its own.
 fn in_http(test: &str) -> bool {
@@ -226,7 +243,7 @@ mod tests {
     #[test]
     fn an_area_without_files_is_an_error() {
         let root = tree(&["crates/server/tests/shop/mod.rs"]);
-        for area in ["conformance", "http", "contract", "kill", "demo"] {
+        for area in ["conformance", "distributed", "http", "contract", "kill", "demo"] {
             assert!(steps(area, root.path()).is_err(), "{area}");
         }
     }
@@ -234,12 +251,19 @@ mod tests {
     #[test]
     fn tests_are_chosen_by_area() {
         let root = tree(&[
+            "crates/engine/tests/backends.rs",
+            "crates/engine/tests/recorders.rs",
+            "crates/engine/tests/simulation/main.rs",
             "crates/server/tests/kill.rs",
             "crates/server/tests/buying.rs",
             "crates/server/tests/contract/main.rs",
             "crates/server/tests/paying/main.rs",
             "crates/server/tests/shop/mod.rs",
         ]);
+        let conformance = steps("conformance", root.path()).expect("files are there");
+        assert_eq!(conformance, [test(&["--test", "backends"])]);
+        let distributed = steps("distributed", root.path()).expect("files are there");
+        assert_eq!(distributed, [test(&["--test", "recorders"])]);
         let http = steps("http", root.path()).expect("files are there");
         assert_eq!(http, [test(&["--test", "buying", "--test", "paying"])]);
         let contract = steps("contract", root.path()).expect("files are there");

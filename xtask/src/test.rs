@@ -99,7 +99,18 @@ mod tests {
         assert_eq!(names(&["kill", "unit"]), ["unit", "kill"]);
         assert_eq!(
             names(&[]),
-            ["tidy", "unit", "conformance", "simulation", "http", "contract", "security", "kill", "demo"]
+            [
+                "tidy",
+                "unit",
+                "conformance",
+                "simulation",
+                "distributed",
+                "http",
+                "contract",
+                "security",
+                "kill",
+                "demo"
+            ]
         );
     }
 
