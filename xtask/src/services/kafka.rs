@@ -1,5 +1,8 @@
 //! A private Kafka (KRaft): every node is broker and controller. Its libraries come from Maven, once.
+//!
+//! Clients come in without encryption, or by TLS with a user and a password: tests try both.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
@@ -26,11 +29,27 @@ const CLUSTER: &str = "doorbuster-services-0A";
 /// Most brokers.
 pub(super) const BROKERS_MAX: usize = 3;
 
-/// One node's addresses: for clients, and for the other nodes' controllers.
+/// What names the way in by TLS: `sasl-ssl://user:password@host:port/file of the certificate`.
+const SECURE: &str = "DOORBUSTER_TEST_KAFKA_SECURE_URL";
+
+/// Who may come in by TLS; it guards nothing.
+const USER: &str = "shop";
+const PASSWORD: &str = "open-sesame";
+
+/// One node's addresses: for clients, for clients by TLS, and for the other nodes' controllers.
 #[derive(Clone, Copy)]
 struct Node {
     clients: SocketAddr,
+    secure: SocketAddr,
     controllers: SocketAddr,
+}
+
+/// The certificate of all nodes.
+struct Certificate {
+    /// With its key, for the servers.
+    store: PathBuf,
+    /// Alone, for clients.
+    file: PathBuf,
 }
 
 /// Starts the brokers and waits for the first answer of each.
@@ -39,33 +58,56 @@ struct Node {
 /// The libraries cannot be fetched, or a broker cannot be started or does not answer.
 pub(super) fn start(start: &Start<'_>) -> Result<Server> {
     let libraries = libraries(start.root)?;
-    let ports = free_ports::<{ 2 * BROKERS_MAX }>()?;
+    let ports = free_ports::<{ 3 * BROKERS_MAX }>()?;
     let nodes: Vec<Node> = ports
-        .chunks(2)
+        .chunks(3)
         .take(start.brokers)
-        .map(|pair| Node { clients: pair[0], controllers: pair[1] })
+        .map(|ports| Node { clients: ports[0], secure: ports[1], controllers: ports[2] })
         .collect();
     let folder = launch::folder("kafka")?;
-    let processes = or_remove(start_nodes(&folder, &libraries, &nodes), &folder)?;
+    let certificate = Certificate { store: folder.join("store.p12"), file: folder.join("certificate.pem") };
+    let started =
+        certificate.make().and_then(|()| start_nodes(&folder, &libraries, &nodes, &certificate.store));
+    let processes = or_remove(started, &folder)?;
+    let secure = format!("sasl-ssl://{USER}:{PASSWORD}@{}{}", nodes[0].secure, certificate.file.display());
     let addresses: Vec<String> = nodes.iter().map(|node| node.clients.to_string()).collect();
     Ok(Server {
         service: "kafka".to_owned(),
         url: addresses.join(","),
+        more: BTreeMap::from([(SECURE.to_owned(), secure)]),
         processes,
         folders: vec![folder],
         since: seconds_since_1970(),
     })
 }
 
-fn start_nodes(folder: &Path, libraries: &Path, nodes: &[Node]) -> Result<Vec<Process>> {
+impl Certificate {
+    /// Makes it, and signs it with itself. (`keytool` comes with Java.)
+    fn make(&self) -> Result<()> {
+        let keytool = |what: &str| {
+            let mut command = Command::new("keytool");
+            command.args([what, "-alias", "kafka", "-storepass", PASSWORD, "-keystore"]).arg(&self.store);
+            command
+        };
+        let mut make = keytool("-genkeypair");
+        make.args(["-keyalg", "EC", "-storetype", "PKCS12", "-validity", "30", "-dname", "CN=kafka"]);
+        make.args(["-ext", "SAN=ip:127.0.0.1"]);
+        output_of(&mut make)?;
+        output_of(keytool("-exportcert").arg("-rfc").arg("-file").arg(&self.file))?;
+        Ok(())
+    }
+}
+
+fn start_nodes(folder: &Path, libraries: &Path, nodes: &[Node], store: &Path) -> Result<Vec<Process>> {
     let mut launched = Vec::new();
     for (index, _) in nodes.iter().enumerate() {
         let home = folder.join(format!("node-{}", index + 1));
         fs::create_dir(&home).with_context(|| home.display().to_string())?;
         let properties = home.join("server.properties");
-        fs::write(&properties, properties_of(index, nodes, &home))?;
+        fs::write(&properties, properties_of(index, nodes, &home) + &secure_properties(store))?;
         let mut format = java(libraries, "64m");
         format.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c"]).arg(&properties);
+        format.arg("--add-scram").arg(format!("SCRAM-SHA-512=[name={USER},password={PASSWORD}]"));
         output_of(&mut format)?;
         let mut server = java(libraries, if nodes.len() == 1 { "512m" } else { "384m" });
         server.arg("kafka.Kafka").arg(&properties).current_dir(&home);
@@ -93,14 +135,16 @@ fn java(libraries: &Path, heap: &str) -> Command {
 
 /// The settings of one node.
 fn properties_of(index: usize, nodes: &[Node], home: &Path) -> String {
-    let Node { clients, controllers } = nodes[index];
+    let Node { clients, secure, controllers } = nodes[index];
     let voters: Vec<String> =
         nodes.iter().enumerate().map(|(index, node)| format!("{}@{}", index + 1, node.controllers)).collect();
     let replication = nodes.len();
     let in_sync = replication.div_ceil(2);
     let mut text = format!(
         "process.roles=broker,controller\nnode.id={}\ncontroller.quorum.voters={}\n\
-         listeners=PLAINTEXT://{clients},CONTROLLER://{controllers}\nadvertised.listeners=PLAINTEXT://{clients}\n\
+         listeners=PLAINTEXT://{clients},SECURE://{secure},CONTROLLER://{controllers}\n\
+         advertised.listeners=PLAINTEXT://{clients},SECURE://{secure}\ninter.broker.listener.name=PLAINTEXT\n\
+         listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT\n\
          controller.listener.names=CONTROLLER\nlog.dirs={}\n",
         index + 1,
         voters.join(","),
@@ -118,6 +162,17 @@ fn properties_of(index: usize, nodes: &[Node], home: &Path) -> String {
         let _ = writeln!(text, "{setting}={in_sync}");
     }
     text + "auto.create.topics.enable=false\noffsets.topic.num.partitions=3\ngroup.initial.rebalance.delay.ms=0\n"
+}
+
+/// The settings of the way in by TLS.
+fn secure_properties(store: &Path) -> String {
+    let module = "org.apache.kafka.common.security.scram.ScramLoginModule";
+    format!(
+        "listener.name.secure.sasl.enabled.mechanisms=SCRAM-SHA-512\n\
+         listener.name.secure.scram-sha-512.sasl.jaas.config={module} required;\n\
+         ssl.keystore.type=PKCS12\nssl.keystore.location={}\nssl.keystore.password={PASSWORD}\n",
+        store.display()
+    )
 }
 
 /// The folder of Kafka's libraries, fetched where they are not there.
@@ -151,7 +206,7 @@ mod tests {
 
     fn node(port: u16) -> Node {
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        Node { clients: address(port), controllers: address(port + 1) }
+        Node { clients: address(port), secure: address(port + 2), controllers: address(port + 1) }
     }
 
     #[test]
@@ -166,7 +221,7 @@ mod tests {
         for line in [
             "node.id=2",
             "controller.quorum.voters=1@127.0.0.1:11,2@127.0.0.1:21,3@127.0.0.1:31",
-            "advertised.listeners=PLAINTEXT://127.0.0.1:20",
+            "advertised.listeners=PLAINTEXT://127.0.0.1:20,SECURE://127.0.0.1:22",
             "offsets.topic.replication.factor=3",
             "min.insync.replicas=2",
             "auto.create.topics.enable=false",

@@ -103,7 +103,7 @@ pub(crate) struct Lent<'a> {
     /// Whether missing programs are installed.
     pub(crate) install: bool,
     started: Vec<&'static str>,
-    variables: Vec<(&'static str, String)>,
+    variables: Vec<(String, String)>,
 }
 
 impl<'a> Lent<'a> {
@@ -126,14 +126,14 @@ impl<'a> Lent<'a> {
         let up = outcome?;
         for service in wanted {
             if let Some(server) = state.server(service.name) {
-                self.variables.push((service.variable, server.url.clone()));
+                self.variables.extend(variables(service, server));
             }
         }
         Ok(up)
     }
 
     /// What tests need in their environment to find the services.
-    pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (String, String)> {
         self.variables.iter().cloned()
     }
 }
@@ -157,7 +157,11 @@ pub(crate) fn up(root: &Path, install: bool, brokers: usize) -> Result<bool> {
     let state = State::read(root)?;
     for service in ALL {
         match state.server(service.name) {
-            Some(server) => println!("export {}={}", service.variable, server.url),
+            Some(server) => {
+                for (name, value) in variables(service, server) {
+                    println!("export {name}={value}");
+                }
+            }
             None => eprintln!("{}: the one that {} names is used", service.name, service.variable),
         }
     }
@@ -188,6 +192,12 @@ pub(crate) fn status(root: &Path) -> Result<()> {
         println!("{:<10}{line}", service.name);
     }
     Ok(())
+}
+
+/// What tests need in their environment to find a server.
+fn variables(service: &Service, server: &Server) -> impl Iterator<Item = (String, String)> {
+    let more = server.more.iter().map(|(name, value)| (name.clone(), value.clone()));
+    std::iter::once((service.variable.to_owned(), server.url.clone())).chain(more)
 }
 
 fn bring_up(root: &Path, wanted: &[&Service], install: bool, brokers: usize) -> Result<bool> {

@@ -1,6 +1,7 @@
 //! A private PostgreSQL 15. It refuses to run as the superuser: then it is the user `postgres`, which
 //! its package makes.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
@@ -31,6 +32,7 @@ pub(super) fn start(_: &Start<'_>) -> Result<Server> {
     Ok(Server {
         service: "postgres".to_owned(),
         url: format!("postgres://postgres@{address}/doorbuster"),
+        more: BTreeMap::new(),
         processes: vec![process],
         folders: vec![folder],
         since: seconds_since_1970(),

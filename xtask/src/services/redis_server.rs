@@ -1,5 +1,6 @@
 //! A private Redis, set up as we recommend it: it evicts nothing and keeps an append-only file.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 
 use anyhow::Result;
@@ -28,6 +29,7 @@ pub(super) fn start(_: &Start<'_>) -> Result<Server> {
     Ok(Server {
         service: "redis".to_owned(),
         url: format!("redis://{address}"),
+        more: BTreeMap::new(),
         processes: vec![process],
         folders: vec![folder],
         since: seconds_since_1970(),

@@ -1,5 +1,6 @@
 //! What runs, kept in a file: so that a later command finds it, and ends nothing else.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,9 @@ pub(super) struct Server {
     pub(super) service: String,
     /// What tests are given to find it.
     pub(super) url: String,
+    /// Further environment variables that tests are given, by name.
+    #[serde(default)]
+    pub(super) more: BTreeMap<String, String>,
     /// Its processes.
     pub(super) processes: Vec<Process>,
     /// Its folders, which go when it ends.
@@ -212,6 +216,7 @@ mod tests {
         let server = Server {
             service: "redis".to_owned(),
             url: "redis://127.0.0.1:1".to_owned(),
+            more: BTreeMap::new(),
             processes: vec![Process::of(child.id(), false).expect("it runs")],
             folders: vec![folder.clone()],
             since: 0,

@@ -45,9 +45,9 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Starts every process and waits until each listens.
-    pub(super) fn start(program: &Path, cast: Cast, addresses: Vec<(&'static str, String)>) -> Result<Self> {
+    pub(super) fn start(program: &Path, cast: Cast, addresses: Vec<(String, String)>) -> Result<Self> {
         let address = |variable: &str| {
-            let found = addresses.iter().find(|(name, _)| *name == variable).map(|(_, url)| url.clone());
+            let found = addresses.iter().find(|(name, _)| name == variable).map(|(_, url)| url.clone());
             let named = || std::env::var(variable).with_context(|| format!("{variable} is not set"));
             found.map_or_else(named, Ok)
         };

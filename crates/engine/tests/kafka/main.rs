@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod reading;
+mod security;
 #[path = "../services/mod.rs"]
 mod services;
 mod topic;

@@ -42,7 +42,7 @@ impl Asker {
     /// # Errors
     /// The client library refuses the options.
     pub(super) fn new(options: &KafkaOptions) -> Result<Self, BackendError> {
-        let client = options.client().create_with_context(Quiet).map_err(refused)?;
+        let client = options.client().create_with_context(Quiet::default()).map_err(refused)?;
         Ok(Self {
             client,
             brokers: options.brokers.clone(),
@@ -131,6 +131,8 @@ impl Asker {
     }
 
     fn silent(&self, error: KafkaError) -> BackendError {
+        self.clear();
+        let reason = self.client.context().reason().map_or(String::new(), |reason| format!(" ({reason})"));
         let what = match error.rdkafka_error_code() {
             Some(
                 RDKafkaErrorCode::BrokerTransportFailure
@@ -138,11 +140,11 @@ impl Asker {
                 | RDKafkaErrorCode::AllBrokersDown
                 | RDKafkaErrorCode::Resolve,
             ) => format!(
-                "no Kafka broker of {} answered within {:?}: are they running, and may this machine reach them \
-                 with these certificates and this user?",
+                "no Kafka broker of {} answered within {:?}{reason}: are they running, and may this machine \
+                 reach them with these certificates and this user?",
                 self.brokers, self.timeout
             ),
-            _ => format!("Kafka did not answer about the topic {}", self.topic),
+            _ => format!("Kafka did not answer about the topic {}{reason}", self.topic),
         };
         unanswered(what, error)
     }

@@ -56,11 +56,9 @@ impl KafkaQueue {
     /// Transient when no broker answers within `answer_timeout`; permanent when the client library
     /// refuses the options, the topic cannot be made, or it has another number of partitions.
     pub async fn connect(options: KafkaOptions) -> Result<Self, BackendError> {
-        if options.partitions == 0 || options.waiting_max == 0 {
-            return Err(fault(
-                Fault::Permanent,
-                "a topic has at least one partition, and room for one order",
-            ));
+        if options.partitions == 0 || options.waiting_max == 0 || options.message_timeout.as_millis() == 0 {
+            let what = "Kafka needs at least one partition, room for one order, and time for it";
+            return Err(fault(Fault::Permanent, what));
         }
         let asker = Arc::new(Asker::new(&options)?);
         let id = topic::prepare(&options, &asker).await?;

@@ -114,7 +114,7 @@ impl KafkaOptions {
 /// Most kilobytes of orders that wait for their acknowledgement; one needs about half a kilobyte.
 const QUEUE_KBYTES: &str = "65536";
 
-/// Most kilobytes that are fetched ahead, per partition.
+/// Most kilobytes that are fetched ahead, over all partitions.
 const FETCHED_KBYTES: &str = "8192";
 
 pub(super) fn ms(time: Duration) -> String {

@@ -55,7 +55,7 @@ impl KafkaReader {
     /// The client library refuses the options.
     pub(super) fn new(options: &KafkaOptions, topic: Arc<Topic>) -> Result<Self, BackendError> {
         let group = options.consumer().create_with_context(Membership::default()).map_err(refused)?;
-        let records = options.consumer().create_with_context(Quiet).map_err(refused)?;
+        let records = options.consumer().create_with_context(Quiet::default()).map_err(refused)?;
         let inner = Inner {
             topic,
             group,

@@ -21,7 +21,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// # Errors
 /// No broker answers, the topic cannot be made, or one of another number of partitions is there.
 pub(super) async fn prepare(options: &KafkaOptions, asker: &Arc<Asker>) -> Result<TopicId, BackendError> {
-    let admin: AdminClient<Quiet> = options.client().create_with_context(Quiet).map_err(refused)?;
+    let admin: AdminClient<Quiet> =
+        options.client().create_with_context(Quiet::default()).map_err(refused)?;
     let prepared = prepare_by(options, asker, &admin).await;
     // It waits for its thread.
     blocking(move || {

@@ -1,8 +1,10 @@
 //! Faults in our words, and the log lines of the client library.
 
+use std::sync::{Mutex, PoisonError};
+
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::fault::{BackendError, Fault, Layer};
 
@@ -16,8 +18,18 @@ pub(super) fn unanswered(what: impl Into<String>, cause: KafkaError) -> BackendE
     fault(Fault::Transient, what).caused_by(cause)
 }
 
-/// The context of clients whose events are nobody's business but the log's.
-pub(super) struct Quiet;
+/// The context of clients whose calls tell what went wrong; it remembers why.
+#[derive(Default)]
+pub(super) struct Quiet {
+    reason: Mutex<Option<String>>,
+}
+
+impl Quiet {
+    /// What the client library last complained of, once.
+    pub(super) fn reason(&self) -> Option<String> {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
 
 impl ClientContext for Quiet {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -26,6 +38,10 @@ impl ClientContext for Quiet {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "Kafka client");
+        // That all brokers are down follows from the others.
+        if error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
+            *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+        }
     }
 }
 
