@@ -6,6 +6,10 @@
 
 local cfg = redis.call('HMGET', KEYS[1], '', 'phase', 'seq')
 if not cfg[1] or cfg[2] ~= 'open' then return {'NOT_NOW'} end
+local whole = redis.call('HEXISTS', KEYS[2], '') == 1 and redis.call('HEXISTS', KEYS[3], '') == 1
+    and redis.call('HEXISTS', KEYS[4], '') == 1 and redis.call('ZSCORE', KEYS[5], '')
+    and redis.call('SISMEMBER', KEYS[6], '') == 1
+if not whole then return {'NOT_NOW'} end
 local operations = redis.call('HMGET', KEYS[7], '', ARGV[1])
 local free, allocated = redis.call('HGET', KEYS[2], ARGV[2]), redis.call('HGET', KEYS[3], ARGV[2])
 if operations[2] then return {'APPLIED'} end

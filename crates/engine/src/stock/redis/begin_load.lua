@@ -1,10 +1,11 @@
--- Takes a missing or loading bucket for a loader and empties it.
+-- Takes a missing or loading bucket for a loader and empties it. One whose `cfg` somebody wrote over
+-- counts as missing.
 --
 -- KEYS  cfg stk alc buy out gone ops
 -- ARGV  loader token, state, opens, closes, limit
 -- Answers 'STARTED', 'OPEN' (nothing changed) or 'FENCED' (for good).
 
-local phase = redis.call('HGET', KEYS[1], 'phase')
+local phase = redis.call('TYPE', KEYS[1]).ok == 'hash' and redis.call('HGET', KEYS[1], 'phase')
 if phase == 'open' then return 'OPEN' end
 if phase == 'fenced' then return 'FENCED' end
 

@@ -126,7 +126,8 @@ impl RedisStock {
         format!("{}{{s{}.0}}:{}:{name}", self.prefix, bucket.sale, bucket.epoch.0)
     }
 
-    /// Runs a script on the bucket's keys.
+    /// Runs a script on the bucket's keys. A bucket of which somebody wrote over a key counts as
+    /// missing, and the reply is nothing: a script looks at every key before it writes to one.
     async fn run(
         &self,
         script: &'static Script,
@@ -134,7 +135,7 @@ impl RedisStock {
         arguments: &[Vec<u8>],
     ) -> Result<Value, BackendError> {
         let keys = ["cfg", "stk", "alc", "buy", "out", "gone", "ops"].map(|name| self.key(bucket, name));
-        self.links.run(script, &keys, arguments).await
+        unless_written_over(bucket, self.links.run(script, &keys, arguments).await)
     }
 
     fn now(&self) -> Vec<u8> {
@@ -212,9 +213,18 @@ fn strange(what: &str, value: &Value) -> BackendError {
     BackendError::new(Layer::Stock, Fault::Permanent, text.chars().take(300).collect::<String>())
 }
 
-/// Whether the error says that a key has another type than we gave it: somebody else wrote it.
-fn is_clobbered(error: &BackendError) -> bool {
-    error.fault == Fault::Permanent && error.chain().contains("WRONGTYPE")
+/// Nothing instead of the error that says that a key has another type than we gave it.
+fn unless_written_over(bucket: BucketId, reply: Result<Value, BackendError>) -> Result<Value, BackendError> {
+    match reply {
+        Err(error) if error.fault == Fault::Permanent && error.chain().contains("WRONGTYPE") => {
+            tracing::error!(
+                error = error.chain(), sale.id = %bucket.sale, epoch = bucket.epoch.0,
+                "somebody wrote over a key of the stock, which counts as missing now; it is rebuilt from the ledger"
+            );
+            Ok(Value::Nil)
+        }
+        reply => reply,
+    }
 }
 
 #[async_trait]
@@ -263,6 +273,7 @@ impl Stock for RedisStock {
         let reply = self.run(&scripts::LOAD, bucket, &arguments).await?;
         match packed::word(&reply) {
             "LOADED" => Ok(LoadOutcome::Loaded),
+            _ if reply == Value::Nil => Ok(LoadOutcome::NotLoader),
             "NOT_LOADER" => Ok(LoadOutcome::NotLoader),
             "REFUSED" => Ok(LoadOutcome::Refused),
             _ => Err(strange("load a page", &reply)),
@@ -287,6 +298,7 @@ impl Stock for RedisStock {
                 Ok(FinishOutcome::Open)
             }
             "NOT_LOADER" => Ok(FinishOutcome::NotLoader),
+            _ if reply == Value::Nil => Ok(FinishOutcome::NotLoader),
             "CHANGED" => Ok(FinishOutcome::Changed),
             _ => Err(strange("open a loaded stock", &reply)),
         }
@@ -301,6 +313,7 @@ impl Stock for RedisStock {
         let arguments = [state, opens, closes, limit, self.expiry(terms)];
         match self.run(&scripts::SET_TERMS, bucket, &arguments).await? {
             Value::Int(set) => Ok(set == 1),
+            Value::Nil => Ok(false),
             reply => Err(strange("set a sale's terms", &reply)),
         }
     }
@@ -313,15 +326,10 @@ impl Stock for RedisStock {
         let shape = Shape::of(requests);
         let arguments = shape.arguments(self.now(), bucket, requests);
         let known = self.seen(bucket).load(Ordering::Relaxed);
-        let reply = match self.run(&scripts::RESERVE, bucket, &arguments).await {
-            Ok(reply) => reply,
-            // Nothing was written: the script looks at every key before it writes to one.
-            Err(error) if is_clobbered(&error) => {
-                tracing::error!(error = error.chain(), sale.id = %bucket.sale, "somebody wrote over a key of the stock");
-                return Ok(vec![ReserveOutcome::NotLoaded; requests.len()]);
-            }
-            Err(error) => return Err(error),
-        };
+        let reply = self.run(&scripts::RESERVE, bucket, &arguments).await?;
+        if reply == Value::Nil {
+            return Ok(vec![ReserveOutcome::NotLoaded; requests.len()]);
+        }
         let replies = packed::ReserveReplies::read(&reply).ok_or_else(|| strange("reserve", &reply))?;
         if let Some(seq) = replies.seq
             && !self.note_seq(bucket, known, seq).await?
@@ -342,7 +350,7 @@ impl Stock for RedisStock {
         for (order, user) in orders {
             command.arg(format!("{}{user}", order_text(*order)));
         }
-        self.links.query("confirm orders", &command).await.map(|_| ())
+        unless_written_over(bucket, self.links.query("confirm orders", &command).await).map(|_| ())
     }
 
     async fn release(
@@ -359,6 +367,9 @@ impl Stock for RedisStock {
             .collect();
         let known = self.seen(bucket).load(Ordering::Relaxed);
         let reply = self.run(&scripts::RELEASE, bucket, &arguments).await?;
+        if reply == Value::Nil {
+            return Ok(vec![ReleaseOutcome::NotNow; orders.len()]);
+        }
         let Some((first, rest)) = packed::split(&reply) else { return Err(strange("release", &reply)) };
         let Value::Int(seq) = first else {
             return Ok(vec![ReleaseOutcome::NotNow; orders.len()]);
@@ -385,6 +396,9 @@ impl Stock for RedisStock {
     ) -> Result<AdjustOutcome, BackendError> {
         let arguments = [text(operation.simple()), text(item), text(units)];
         let reply = self.run(&scripts::ADJUST, bucket, &arguments).await?;
+        if reply == Value::Nil {
+            return Ok(AdjustOutcome::NotNow);
+        }
         let Some((first, rest)) = packed::split(&reply) else { return Err(strange("adjust", &reply)) };
         match (packed::word(first), rest.first().and_then(packed::number)) {
             ("APPLIED", _) => Ok(AdjustOutcome::Applied),
@@ -401,7 +415,11 @@ impl Stock for RedisStock {
         limit: usize,
     ) -> Result<Vec<Reservation>, BackendError> {
         let reply = self.run(&scripts::UNCONFIRMED, bucket, &[text(before.as_ms()), text(limit)]).await?;
-        let Value::Array(fields) = &reply else { return Err(strange("read the outbox", &reply)) };
+        let fields = match &reply {
+            Value::Nil => return Ok(Vec::new()),
+            Value::Array(fields) => fields,
+            _ => return Err(strange("read the outbox", &reply)),
+        };
         let entry = |pair: &[Value]| packed::hold(bucket.sale, pair.first()?, pair.get(1)?);
         fields.chunks(2).map(|pair| entry(pair).ok_or_else(|| strange("read the outbox", &reply))).collect()
     }
@@ -439,15 +457,10 @@ impl Stock for RedisStock {
 
     async fn level(&self, bucket: BucketId) -> Result<Option<Level>, BackendError> {
         let known = self.seen(bucket).load(Ordering::Relaxed);
-        let reply = match self.run(&scripts::LEVEL, bucket, &[self.now()]).await {
-            Ok(Value::Nil) => return Ok(None),
-            Ok(reply) => reply,
-            Err(error) if is_clobbered(&error) => {
-                tracing::error!(error = error.chain(), sale.id = %bucket.sale, "somebody wrote over a key of the stock; it is rebuilt");
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
+        let reply = self.run(&scripts::LEVEL, bucket, &[self.now()]).await?;
+        if reply == Value::Nil {
+            return Ok(None);
+        }
         let mut level = packed::level(&reply).ok_or_else(|| strange("read the stock's level", &reply))?;
         if !level.loading && !level.fenced {
             level.fenced = !self.note_seq(bucket, known, level.seq).await?;

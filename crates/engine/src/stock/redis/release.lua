@@ -14,7 +14,8 @@ for i = 1, count do
 end
 local bought = redis.call('HMGET', KEYS[4], unpack(users))
 local whole = bought[1] and redis.call('SISMEMBER', KEYS[6], '') == 1 and redis.call('ZSCORE', KEYS[5], '')
-    and redis.call('HEXISTS', KEYS[2], '') == 1
+    and redis.call('HEXISTS', KEYS[2], '') == 1 and redis.call('HEXISTS', KEYS[3], '') == 1
+    and redis.call('HEXISTS', KEYS[7], '') == 1
 if not whole then return {'NOT_NOW'} end
 
 local seq, released = tonumber(cfg[3]), 0
