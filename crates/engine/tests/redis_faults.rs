@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use doorbuster_engine::audit;
 use doorbuster_engine::engine::PurchaseOutcome;
 use doorbuster_engine::fault::Fault;
 use doorbuster_engine::order::{Epoch, OrderId, OrderStatus};
@@ -243,6 +244,32 @@ async fn gone_back(server: &mut Server) -> (World, Vec<OrderId>) {
     server.kill();
     server.start_again();
     (world, orders)
+}
+
+#[tokio::test]
+async fn an_old_snapshot_is_noticed_by_a_process_that_knew_more() {
+    let mut server = Server::start(&[]);
+    let (world, orders) = gone_back(&mut server).await;
+    let stock = Arc::clone(&world.backends.stock);
+    // The first answer that shows it, whichever call it is: here one that took a unit.
+    let error = private_redis::eventually("the server is used again", async || {
+        match stock.reserve(BUCKET, &[sale::wish(7)]).await {
+            Err(error) if error.what.contains("earlier state") => Some(error),
+            Err(_) => None,
+            Ok(outcomes) => panic!("believed: {outcomes:?}"),
+        }
+    });
+    assert_eq!(error.await.fault, Fault::Ambiguous);
+    assert!(stock.level(BUCKET).await.unwrap().unwrap().fenced);
+    assert_eq!(sale::reserve(stock.as_ref(), 8).await, ReserveOutcome::Fenced);
+    until_rebuilt(&world, 2).await;
+    let statuses = world.backends.ledger.statuses(&orders).await.unwrap();
+    assert_eq!(statuses, [Some(OrderStatus::Pending); 4]);
+    // The order that the old state gave a step of another order is evidence, and all that is left.
+    world.work().await;
+    let snapshot = audit::collect(&world.backends).await.unwrap();
+    let findings = audit::check(&snapshot).findings;
+    assert!(snapshot.at_rest && findings.iter().all(|it| it.invariant == "I15"), "{findings:?}");
 }
 
 #[tokio::test]

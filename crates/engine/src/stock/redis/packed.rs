@@ -137,7 +137,7 @@ impl Shape {
 
 /// A reply of the reserve script.
 pub(super) struct ReserveReplies<'a> {
-    /// The bucket's last step; nothing when all were answered alike.
+    /// The bucket's last step; nothing when all were answered alike, or when the bucket is fenced.
     pub(super) seq: Option<u64>,
     now: Timestamp,
     answers: &'a [Value],
@@ -157,7 +157,8 @@ impl<'a> ReserveReplies<'a> {
         }
         let Value::Int(now) = first else { return None };
         let (seq, answers) = rest.split_first()?;
-        Some(Self { seq: Some(number(seq)?), now: Timestamp::from_ms(*now), answers, all: None })
+        let seq = if seq == &Value::Int(-1) { None } else { Some(number(seq)?) };
+        Some(Self { seq, now: Timestamp::from_ms(*now), answers, all: None })
     }
 
     /// One outcome per request; nothing when the reply cannot be understood.

@@ -4,7 +4,8 @@
 -- KEYS  cfg stk alc buy out gone ops
 -- ARGV  now in ms ('' = this server's clock), epoch, item, units,
 --       then per wish: order id, user, '' or 'item units retake trace'
--- Answers {'NOT_LOADED'} or {'FENCED'} for all, or {now, seq, one answer per wish}.
+-- Answers {'NOT_LOADED'} or {'FENCED'} for all, or {now, seq, one answer per wish}; the seq of a fenced
+-- bucket is -1, since nothing is concluded from it any more.
 
 local cfg = redis.call('HMGET', KEYS[1], '', 'phase', 'state', 'opens', 'closes', 'limit', 'seq', 'holds')
 if not cfg[1] or cfg[2] == 'loading' then return {'NOT_LOADED'} end
@@ -101,7 +102,7 @@ for i = 1, count do
     end
     answers[i + 2] = decide(ids[i + 1], user, gone[i + 1], item, units, retake, trace, holds_of[user] or bought[i + 1])
 end
-answers[2] = seq
+answers[2] = fenced and -1 or seq
 
 if #entries > 0 then
     local buys, stocks = {}, {}
