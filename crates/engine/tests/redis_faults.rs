@@ -10,6 +10,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use doorbuster_engine::audit;
+use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::engine::PurchaseOutcome;
 use doorbuster_engine::fault::Fault;
 use doorbuster_engine::order::{Epoch, OrderId, OrderStatus};
@@ -404,6 +405,23 @@ async fn the_keys_of_a_sale_go_a_month_after_it_closed() {
     for name in KEYS {
         assert_eq!(expires(name), later.closes_at.plus(month).as_ms(), "{name}");
     }
+}
+
+#[tokio::test]
+async fn a_sale_that_closed_long_ago_is_still_there_when_it_is_loaded() {
+    let server = Server::start(&[]);
+    let stock = connect(&server).await;
+    let mut terms = sale::terms(1);
+    let long_ago = Duration::from_secs(90 * 24 * 3_600);
+    (terms.opens_at, terms.closes_at) = (terms.opens_at.minus(long_ago), terms.closes_at.minus(long_ago));
+    sale::load(stock.as_ref(), BUCKET, &terms, vec![LoadPage::Items(vec![(ITEM, 5)])]).await;
+    assert_eq!(sale::reserve(stock.as_ref(), 1).await, ReserveOutcome::Ended);
+    assert!(stock.set_terms(BUCKET, &terms).await.unwrap());
+    assert!(stock.level(BUCKET).await.unwrap().is_some());
+    // Nor does a sale without an end do harm.
+    terms.closes_at = Timestamp::from_ms(i64::MAX);
+    assert!(stock.set_terms(BUCKET, &terms).await.unwrap());
+    assert!(matches!(sale::reserve(stock.as_ref(), 1).await, ReserveOutcome::Held { .. }));
 }
 
 #[tokio::test]

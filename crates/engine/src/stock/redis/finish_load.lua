@@ -12,6 +12,9 @@ if cfg[3] ~= ARGV[2] or cfg[4] ~= ARGV[3] then return 'CHANGED' end
 
 redis.call('HSET', KEYS[1], 'phase', 'open')
 if ARGV[4] ~= '' then
-    for _, key in ipairs(KEYS) do redis.call('PEXPIREAT', key, ARGV[4]) end
+    -- In a day at the soonest: a time that is over would remove the keys at once.
+    local soonest = (redis.call('TIME')[1] + 86400) * 1000
+    local at = tonumber(ARGV[4]) < soonest and string.format('%.0f', soonest) or ARGV[4]
+    for _, key in ipairs(KEYS) do redis.call('PEXPIREAT', key, at) end
 end
 return 'OPEN'

@@ -8,6 +8,9 @@ if redis.call('HGET', KEYS[1], 'phase') ~= 'open' then return 0 end
 
 redis.call('HSET', KEYS[1], 'state', ARGV[1], 'opens', ARGV[2], 'closes', ARGV[3], 'limit', ARGV[4])
 if ARGV[5] ~= '' then
-    for _, key in ipairs(KEYS) do redis.call('PEXPIREAT', key, ARGV[5]) end
+    -- In a day at the soonest: a time that is over would remove the keys at once.
+    local soonest = (redis.call('TIME')[1] + 86400) * 1000
+    local at = tonumber(ARGV[5]) < soonest and string.format('%.0f', soonest) or ARGV[5]
+    for _, key in ipairs(KEYS) do redis.call('PEXPIREAT', key, at) end
 end
 return 1
