@@ -35,7 +35,15 @@ pub(super) struct Links {
     name: String,
     config: AsyncConnectionConfig,
     connect_timeout: Duration,
-    threads: RwLock<HashMap<ThreadId, Arc<Mutex<Option<Link>>>>>,
+    threads: RwLock<HashMap<ThreadId, Arc<Mutex<Slot>>>>,
+}
+
+/// One thread's place for its connection.
+#[derive(Default)]
+struct Slot {
+    link: Option<Link>,
+    /// How many connections stood here; tells this one from its successors.
+    made: u64,
 }
 
 #[derive(Clone)]
@@ -130,7 +138,7 @@ impl Links {
     async fn info(&self) -> Result<String, Failed> {
         let mut command = redis::cmd("INFO");
         command.arg("everything");
-        let reply = match self.link().await? {
+        let reply = match self.link().await?.0 {
             Link::Server(_) => self.send(&command).await?,
             Link::Cluster(mut cluster) => {
                 let masters = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
@@ -141,30 +149,34 @@ impl Links {
     }
 
     async fn send(&self, command: &Cmd) -> Result<Value, Failed> {
-        let link = self.link().await?;
+        let (link, made) = self.link().await?;
         let result = match link {
             Link::Server(mut server) => command.query_async::<Value>(&mut server).await,
             Link::Cluster(cluster) => follow(cluster, command).await,
         };
         if let Err(error) = &result
             && is_broken(error)
+            // A slot that is locked is getting another connection already.
+            && let Ok(mut slot) = self.of_this_thread().try_lock()
+            && slot.made == made
         {
-            *self.of_this_thread().lock().await = None;
+            slot.link = None;
         }
         result.map_err(Failed::Sent)
     }
 
-    /// This thread's connection, made if there is none.
-    async fn link(&self) -> Result<Link, Failed> {
+    /// This thread's connection and its number; made if there is none.
+    async fn link(&self) -> Result<(Link, u64), Failed> {
         let mine = self.of_this_thread();
-        let mut link = mine.lock().await;
-        if let Some(link) = &*link {
-            return Ok(link.clone());
+        let mut slot = mine.lock().await;
+        if let Some(link) = &slot.link {
+            return Ok((link.clone(), slot.made));
         }
         let dialled = tokio::time::timeout(self.connect_timeout * 2, self.dial()).await;
-        let made = dialled.map_err(|_| Failed::TooLate)?.map_err(Failed::Unsent)?;
-        *link = Some(made.clone());
-        Ok(made)
+        let link = dialled.map_err(|_| Failed::TooLate)?.map_err(Failed::Unsent)?;
+        slot.link = Some(link.clone());
+        slot.made += 1;
+        Ok((link, slot.made))
     }
 
     async fn dial(&self) -> RedisResult<Link> {
@@ -183,7 +195,7 @@ impl Links {
         sentinels.lock().await.get_async_connection_with_config(&self.config).await
     }
 
-    fn of_this_thread(&self) -> Arc<Mutex<Option<Link>>> {
+    fn of_this_thread(&self) -> Arc<Mutex<Slot>> {
         let id = std::thread::current().id();
         if let Some(mine) = self.threads.read().unwrap_or_else(PoisonError::into_inner).get(&id) {
             return Arc::clone(mine);
@@ -265,9 +277,11 @@ async fn ask(
     replies.pop().map_or(Ok(Value::Nil), Value::extract_error)
 }
 
-/// Whether the connection is of no more use: gone, or to a server that is no master any more.
+/// Whether the connection is of no more use: gone, to a server that is no master any more, or to one
+/// that hangs or vanished, which closes nothing while another master is named in its place.
 fn is_broken(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
+        || error.is_timeout()
         || error.is_connection_dropped()
         || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
 }
