@@ -109,21 +109,7 @@ impl Links {
             }
             Err(error) => return Err(self.fault("connect", error)),
         };
-        for version in values_of(&info, "redis_version") {
-            let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-            let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-            if found < VERSION_MIN {
-                let what = format!("{} is version {version}; version 6.2 or newer is needed", self.name);
-                return Err(BackendError::new(Layer::Stock, Fault::Permanent, what));
-            }
-        }
-        if let Some(policy) = values_of(&info, "maxmemory_policy").find(|policy| *policy != "noeviction") {
-            let what = format!(
-                "{} may evict keys (maxmemory-policy {policy}), which would sell units twice: set maxmemory-policy \
-                 to noeviction (CONFIG SET maxmemory-policy noeviction, and in its configuration file), or use a \
-                 server of its own",
-                self.name
-            );
+        if let Some(what) = unfit(&self.name, &info) {
             return Err(BackendError::new(Layer::Stock, Fault::Permanent, what));
         }
         if values_of(&info, "aof_enabled").any(|enabled| enabled == "0") {
@@ -205,23 +191,32 @@ impl Links {
     }
 
     fn fault(&self, what: &str, failed: Failed) -> BackendError {
-        let reach =
-            format!("{what}: {} cannot be reached: see that it runs and that redis.url is right", self.name);
-        match failed {
-            Failed::TooLate => BackendError::new(Layer::Stock, Fault::Transient, reach),
-            Failed::Unsent(error) if error.kind() == ErrorKind::AuthenticationFailed || is_login(&error) => {
-                let what = format!("{what}: {} refused the user or password of redis.url", self.name);
-                BackendError::new(Layer::Stock, Fault::Transient, what).caused_by(error)
+        let name = &self.name;
+        let (fault, text, error) = match failed {
+            Failed::TooLate => (Fault::Transient, unreachable(what, name), None),
+            Failed::Unsent(error) | Failed::Sent(error) if is_login(&error) => {
+                let text = format!("{what}: {name} refused the user or password of redis.url");
+                (Fault::Transient, text, Some(error))
             }
-            Failed::Unsent(error) => {
-                BackendError::new(Layer::Stock, Fault::Transient, reach).caused_by(error)
+            Failed::Unsent(error) => (Fault::Transient, unreachable(what, name), Some(error)),
+            Failed::Sent(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => {
+                let text = format!(
+                    "{what}: the user of redis.url lacks a right at {name}: docs/running.md lists all it needs"
+                );
+                (Fault::Permanent, text, Some(error))
             }
-            Failed::Sent(error) => {
-                let what = format!("{what} at {}", self.name);
-                BackendError::new(Layer::Stock, fault_of(&error), what).caused_by(error)
-            }
+            Failed::Sent(error) => (fault_of(&error), format!("{what} at {name}"), Some(error)),
+        };
+        let fault = BackendError::new(Layer::Stock, fault, text);
+        match error {
+            Some(error) => fault.caused_by(error),
+            None => fault,
         }
     }
+}
+
+fn unreachable(what: &str, name: &str) -> String {
+    format!("{what}: {name} cannot be reached: see that it runs and that redis.url is right")
 }
 
 /// Why a command has no reply.
@@ -277,6 +272,19 @@ async fn ask(
     replies.pop().map_or(Ok(Value::Nil), Value::extract_error)
 }
 
+/// What a server says before the first write: no memory, a script that runs too long, too few replicas,
+/// a disk that cannot be written, no master.
+fn is_refusal(code: &str) -> bool {
+    matches!(code, "OOM" | "BUSY" | "NOREPLICAS" | "MISCONF" | "NOAUTH" | "READONLY")
+}
+
+/// Redis 6 says ERR when a command within a script is refused, and the reason in the text:
+/// `Error running script (call to f_1): @user_script:9: @user_script: 9: -OOM command not allowed`.
+fn code_within(detail: &str) -> Option<&str> {
+    let code = detail.split_once(": -")?.1.split(' ').next()?;
+    code.bytes().all(|byte| byte.is_ascii_uppercase()).then_some(code)
+}
+
 /// Whether the connection is of no more use: gone, to a server that is no master any more, or to one
 /// that hangs or vanished, which closes nothing while another master is named in its place.
 fn is_broken(error: &RedisError) -> bool {
@@ -284,13 +292,16 @@ fn is_broken(error: &RedisError) -> bool {
         || error.is_timeout()
         || error.is_connection_dropped()
         || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || error.detail().and_then(code_within) == Some("READONLY")
 }
 
+/// Whether the server does not take us for whom we say we are.
 fn is_login(error: &RedisError) -> bool {
-    matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
+    error.kind() == ErrorKind::AuthenticationFailed || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
 }
 
 fn fault_of(error: &RedisError) -> Fault {
+    let code = error.code().filter(|code| *code != "ERR").or_else(|| code_within(error.detail()?));
     match error.kind() {
         ErrorKind::Server(
             ServerErrorKind::BusyLoading
@@ -304,15 +315,28 @@ fn fault_of(error: &RedisError) -> Fault {
         )
         | ErrorKind::ClusterConnectionNotFound
         | ErrorKind::AuthenticationFailed => Fault::Transient,
-        // Refused before the first write: no memory, a script that runs too long, too few replicas, a
-        // disk that cannot be written.
-        _ if matches!(error.code(), Some("OOM" | "BUSY" | "NOREPLICAS" | "MISCONF" | "NOAUTH")) => {
-            Fault::Transient
-        }
+        _ if code.is_some_and(is_refusal) => Fault::Transient,
         ErrorKind::Io if error.is_connection_refusal() => Fault::Transient,
         ErrorKind::Io | ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Fault::Ambiguous,
         _ => Fault::Permanent,
     }
+}
+
+/// Why a server of which INFO says this cannot be used.
+fn unfit(name: &str, info: &str) -> Option<String> {
+    for version in values_of(info, "redis_version") {
+        let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+        if found < VERSION_MIN {
+            return Some(format!("{name} is version {version}; version 6.2 or newer is needed"));
+        }
+    }
+    let policy = values_of(info, "maxmemory_policy").find(|policy| *policy != "noeviction")?;
+    Some(format!(
+        "{name} may evict keys (maxmemory-policy {policy}), which would sell units twice: set maxmemory-policy \
+         to noeviction (CONFIG SET maxmemory-policy noeviction, and in its configuration file), or use a \
+         server of its own"
+    ))
 }
 
 /// The text of a reply to INFO, of one server or of several.
@@ -329,4 +353,55 @@ fn text_of(value: &Value) -> String {
 /// What a reply to INFO says of `name`, once for each server.
 fn values_of<'a>(info: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     info.lines().filter_map(move |line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "the Redis at one:6379";
+
+    #[test]
+    fn a_server_that_is_too_old_or_may_evict_keys_is_unfit() {
+        let info = |version: &str, policy: &str| {
+            format!(
+                "# Server\r\nredis_version:{version}\r\nredis_mode:standalone\r\nmaxmemory_policy:{policy}\r\n"
+            )
+        };
+        for version in ["6.2.0", "6.2.14", "7.0.15", "8.4.1", "10.0.0"] {
+            assert_eq!(unfit(NAME, &info(version, "noeviction")), None, "{version}");
+        }
+        for version in ["6.1.9", "6.0.16", "5.0.14", "2.8.19"] {
+            let why = unfit(NAME, &info(version, "noeviction")).unwrap();
+            assert!(why.contains(NAME) && why.contains(version) && why.contains("6.2"), "{why}");
+        }
+        assert!(unfit(NAME, &info("7.0.15", "allkeys-lru")).unwrap().contains("noeviction"));
+        // The nodes of a cluster, of which one is too old.
+        assert!(unfit(NAME, &(info("7.0.15", "noeviction") + &info("6.0.16", "noeviction"))).is_some());
+    }
+
+    #[test]
+    fn what_a_server_refused_before_it_wrote_did_not_happen() {
+        let said = |code: &'static str, text: &str| {
+            let line = format!("-{code} {text}\r\n");
+            redis::parse_redis_value(line.as_bytes()).unwrap().extract_error().unwrap_err()
+        };
+        let script = "Error running script (call to f_1): @user_script:9: @user_script: 9: ";
+        for (code, text) in [
+            (
+                "OOM",
+                "command not allowed when used memory > 'maxmemory'. script: 1, on @user_script:9."
+                    .to_owned(),
+            ),
+            ("READONLY", "You can't write against a read only replica.".to_owned()),
+            ("ERR", format!("{script}-OOM command not allowed when used memory > 'maxmemory'.")),
+            ("ERR", format!("{script}-READONLY You can't write against a read only replica.")),
+            ("ERR", format!("{script}-MISCONF Redis is configured to save RDB snapshots")),
+        ] {
+            assert_eq!(fault_of(&said(code, &text)), Fault::Transient, "{code} {text}");
+        }
+        assert!(is_broken(&said("ERR", &format!("{script}-READONLY You can't write"))));
+        assert!(!is_broken(&said("ERR", &format!("{script}-OOM command not allowed"))));
+        assert_eq!(fault_of(&said("ERR", "unknown command")), Fault::Permanent);
+    }
 }
