@@ -132,3 +132,34 @@ async fn a_killed_node_is_found_again_when_it_is_back() {
     .await;
     assert_eq!(sale::lawful(stock.as_ref(), BUCKET).await.len(), 2);
 }
+
+#[tokio::test]
+async fn a_sale_goes_on_at_the_replica_of_a_node_that_hangs() {
+    let cluster = Cluster::start();
+    let options =
+        RedisOptions { response_timeout: Duration::from_millis(200), ..RedisOptions::new(cluster.url()) };
+    let stock: Arc<dyn Stock> = Arc::new(RedisStock::connect(options).await.unwrap());
+    sale::open(stock.as_ref(), 10, 1).await;
+    let slot = cluster.nodes[0].say(&["CLUSTER", "KEYSLOT", "doorbuster:{s1.0}:1:cfg"]).int();
+    let (owner, _) = cluster.owner_and_other(u16::try_from(slot).unwrap());
+    let replica = cluster.replica_of(owner);
+    let held = sale::reserve(stock.as_ref(), 1).await;
+    assert!(matches!(held, ReserveOutcome::Held { .. }), "{held:?}");
+    until("the replica has everything", || {
+        owner.info("master_repl_offset") == replica.info("slave_repl_offset")
+    });
+    owner.freeze();
+    let again = private_redis::eventually("the replica is used", async || {
+        match stock.reserve(BUCKET, &[sale::wish(1)]).await {
+            Ok(mut outcomes) => Some(outcomes.remove(0)),
+            Err(error) => {
+                assert_ne!(error.fault, Fault::Permanent, "{}", error.chain());
+                None
+            }
+        }
+    });
+    let again = again.await;
+    assert!(matches!(again, ReserveOutcome::HeldBefore { .. }), "{again:?}");
+    assert_eq!(replica.info("role"), "master");
+    assert_eq!(sale::lawful(stock.as_ref(), BUCKET).await.len(), 1);
+}

@@ -316,28 +316,25 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Server>,
 }
 
+/// A node that belongs to no cluster yet.
+fn node() -> Server {
+    Server::start_as("redis-server", |_, _| {
+        let bus = free_port().to_string();
+        let cluster = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-node-timeout", "1000"];
+        let kept = ["--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0"];
+        cluster.iter().chain(&kept).map(|&it| it.to_owned()).collect()
+    })
+}
+
 impl Cluster {
     pub(crate) fn start() -> Self {
-        let arguments = |_: u16, _: &Path| {
-            let bus = free_port().to_string();
-            let cluster =
-                ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-node-timeout", "2000"];
-            cluster
-                .iter()
-                .chain(&["--appendonly", "yes", "--appendfsync", "always"])
-                .map(|&it| it.to_owned())
-                .collect()
-        };
-        let nodes: Vec<Server> = (0..3).map(|_| Server::start_as("redis-server", arguments)).collect();
+        let nodes: Vec<Server> = (0..3).map(|_| node()).collect();
         for (number, node) in nodes.iter().enumerate() {
             let (first, last) = (number * 5_461, if number == 2 { 16_383 } else { number * 5_461 + 5_460 });
             node.say(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
             node.say(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
         }
-        for node in &nodes[1..] {
-            let bus = &node.arguments[3];
-            nodes[0].say(&["CLUSTER", "MEET", "127.0.0.1", &node.port.to_string(), bus]);
-        }
+        nodes[1..].iter().for_each(|node| meet(&nodes[0], node));
         let cluster = Self { nodes };
         until("the cluster is formed", || cluster.nodes.iter().all(knows_all));
         cluster
@@ -348,11 +345,35 @@ impl Cluster {
         format!("redis+cluster://{}", hosts.join(","))
     }
 
+    /// A replica of one of the masters, which has all that its master has.
+    pub(crate) fn replica_of(&self, master: &Server) -> Server {
+        let replica = node();
+        meet(master, &replica);
+        let id = master.say(&["CLUSTER", "MYID"]).text();
+        until("the replica knows its master", || {
+            replica
+                .connection()
+                .ask(&["CLUSTER", "REPLICATE", &id])
+                .is_ok_and(|it| it == Reply::Text("OK".into()))
+        });
+        until("the replica follows", || replica.info("master_link_status") == "up");
+        until("everybody knows the replica", || {
+            let id = replica.say(&["CLUSTER", "MYID"]).text();
+            let slave = |nodes: &str| nodes.lines().any(|line| line.contains(&id) && line.contains("slave"));
+            self.nodes.iter().all(|it| slave(&it.say(&["CLUSTER", "NODES"]).text()))
+        });
+        replica
+    }
+
     /// The node that has a slot, and one that has not.
     pub(crate) fn owner_and_other(&self, slot: u16) -> (&Server, &Server) {
         let owner = usize::from(slot / 5_461).min(2);
         (&self.nodes[owner], &self.nodes[(owner + 1) % 3])
     }
+}
+
+fn meet(one: &Server, other: &Server) {
+    one.say(&["CLUSTER", "MEET", "127.0.0.1", &other.port.to_string(), &other.arguments[3]]);
 }
 
 fn knows_all(node: &Server) -> bool {

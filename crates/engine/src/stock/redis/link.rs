@@ -25,6 +25,14 @@ const REDIRECTS_MAX: usize = 8;
 /// How long a slot that is being moved is given before the next try.
 const MOVING_PAUSE: Duration = Duration::from_millis(10);
 
+/// Timeouts that cost the connection to one server: it may hang or have vanished, which closes nothing,
+/// while another master is named in its place.
+const SERVER_TIMEOUTS_MAX: u32 = 1;
+
+/// The same for a cluster, where the connection is to all nodes and dialling waits for the one that
+/// hangs: sales on the others would suffer if every timeout cost it.
+const CLUSTER_TIMEOUTS_MAX: u32 = 8;
+
 /// Oldest server whose commands the scripts need (SMISMEMBER).
 const VERSION_MIN: (u32, u32) = (6, 2);
 
@@ -44,6 +52,8 @@ struct Slot {
     link: Option<Link>,
     /// How many connections stood here; tells this one from its successors.
     made: u64,
+    /// Calls that timed out on this one.
+    timeouts: u32,
 }
 
 #[derive(Clone)]
@@ -140,15 +150,28 @@ impl Links {
             Link::Server(mut server) => command.query_async::<Value>(&mut server).await,
             Link::Cluster(cluster) => follow(cluster, command).await,
         };
-        if let Err(error) = &result
-            && is_broken(error)
-            // A slot that is locked is getting another connection already.
-            && let Ok(mut slot) = self.of_this_thread().try_lock()
-            && slot.made == made
-        {
-            slot.link = None;
+        if let Err(error) = &result {
+            self.note_failure(made, error);
         }
         result.map_err(Failed::Sent)
+    }
+
+    /// Gives this thread's connection up when it is of no more use.
+    fn note_failure(&self, made: u64, error: &RedisError) {
+        let mine = self.of_this_thread();
+        // A slot that is locked is getting another connection already.
+        let Ok(mut slot) = mine.try_lock() else { return };
+        if slot.made != made {
+            return;
+        }
+        slot.timeouts += u32::from(error.is_timeout());
+        let most = match &slot.link {
+            Some(Link::Cluster(_)) => CLUSTER_TIMEOUTS_MAX,
+            Some(Link::Server(_)) | None => SERVER_TIMEOUTS_MAX,
+        };
+        if is_broken(error) || slot.timeouts >= most {
+            slot.link = None;
+        }
     }
 
     /// This thread's connection and its number; made if there is none.
@@ -160,8 +183,7 @@ impl Links {
         }
         let dialled = tokio::time::timeout(self.connect_timeout * 2, self.dial()).await;
         let link = dialled.map_err(|_| Failed::TooLate)?.map_err(Failed::Unsent)?;
-        slot.link = Some(link.clone());
-        slot.made += 1;
+        *slot = Slot { link: Some(link.clone()), made: slot.made + 1, timeouts: 0 };
         Ok((link, slot.made))
     }
 
@@ -285,11 +307,9 @@ fn code_within(detail: &str) -> Option<&str> {
     code.bytes().all(|byte| byte.is_ascii_uppercase()).then_some(code)
 }
 
-/// Whether the connection is of no more use: gone, to a server that is no master any more, or to one
-/// that hangs or vanished, which closes nothing while another master is named in its place.
+/// Whether the connection is of no more use: gone, or to a server that is no master any more.
 fn is_broken(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
-        || error.is_timeout()
         || error.is_connection_dropped()
         || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
         || error.detail().and_then(code_within) == Some("READONLY")
