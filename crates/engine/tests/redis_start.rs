@@ -12,7 +12,7 @@ use doorbuster_engine::fault::{BackendError, Fault};
 use doorbuster_engine::stock::{RedisClock, RedisOptions, RedisStock, ReserveOutcome, Stock};
 use doorbuster_engine::stock_promises;
 use private_redis::sale;
-use private_redis::{Cluster, Server, free_port};
+use private_redis::{Cluster, Server, Watched, free_port};
 
 async fn refused(options: RedisOptions) -> BackendError {
     match RedisStock::connect(options).await {
@@ -94,6 +94,9 @@ fn rights() -> Vec<String> {
         }
     }
     assert!(rights.len() > 10, "docs/running.md has no ACL SETUSER doorbuster");
+    for beside in ["+select", "+cluster|slots +ping +asking", "+role"] {
+        assert!(page.contains(&format!("`{beside}`")), "{beside}");
+    }
     rights.split_off(1)
 }
 
@@ -125,12 +128,41 @@ async fn a_user_with_the_documented_rights_is_enough_for_every_promise() {
     let redis = RedisStock::connect(RedisOptions::new(url.clone())).await.unwrap();
     sale::open(&redis, 3, 1).await;
     assert!(matches!(sale::reserve(&redis, 1).await, ReserveOutcome::Held { .. }));
+    // Another database is one right more.
+    let url_of_2 = format!("{url}/2");
+    assert!(RedisStock::connect(RedisOptions::new(url_of_2.clone())).await.is_err());
+    server.say(&["ACL", "SETUSER", "doorbuster", "+select"]);
+    RedisStock::connect(RedisOptions::new(url_of_2)).await.unwrap();
     // And for nothing of anybody else.
     let other = RedisOptions { prefix: "another:".to_owned(), ..RedisOptions::new(url) };
     let other = RedisStock::connect(other).await.unwrap();
     let error = other.level(sale::BUCKET).await.unwrap_err();
     assert_eq!(error.fault, Fault::Permanent);
     assert_says(&error, &["lacks a right", "docs/running.md"]);
+}
+
+#[tokio::test]
+async fn a_cluster_needs_the_rights_that_are_named_beside_them() {
+    let cluster = Cluster::start();
+    let rights = [rights(), ["+cluster|slots", "+ping", "+asking"].map(str::to_owned).to_vec()].concat();
+    for node in &cluster.nodes {
+        user_with(node, &rights);
+    }
+    let url = cluster.url().replace("://", "://doorbuster:SECRET@");
+    let redis = RedisStock::connect(RedisOptions::new(url)).await.unwrap();
+    sale::open(&redis, 3, 1).await;
+    assert!(matches!(sale::reserve(&redis, 1).await, ReserveOutcome::Held { .. }));
+    assert_eq!(sale::lawful(&redis, sale::BUCKET).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_master_behind_sentinel_needs_the_right_that_is_named_beside_them() {
+    let watched = Watched::start();
+    user_with(&watched.master, &[rights(), vec!["+role".to_owned()]].concat());
+    let url = watched.url().replace("://", "://doorbuster:SECRET@");
+    let redis = RedisStock::connect(RedisOptions::new(url)).await.unwrap();
+    sale::open(&redis, 3, 1).await;
+    assert!(matches!(sale::reserve(&redis, 1).await, ReserveOutcome::Held { .. }));
 }
 
 #[tokio::test]
