@@ -8,7 +8,7 @@ use doorbuster_engine::fault::{BackendError, Fault};
 use doorbuster_engine::ledger::{
     Books, Orders, Positions, PostgresError, PostgresLedger, PostgresTls, RecordOutcome, Releases, Sales,
 };
-use doorbuster_engine::order::{OrderStatus, SaleId, UserId};
+use doorbuster_engine::order::{ItemId, OrderStatus, SaleId, UserId};
 use futures_util::future::join_all;
 
 use crate::link::{LossyLink, server_that_refuses, silent_server};
@@ -158,6 +158,22 @@ async fn a_record_that_no_text_column_takes_is_refused_for_good_and_can_be_parke
     assert_eq!(recorded.dead, 1);
     assert_eq!(shop.ledger.statuses(&[sample::order_id(2)]).await.unwrap(), [Some(OrderStatus::Rejected)]);
     assert_eq!(shop.sound_books().await.releases.len(), 1);
+    shop.close().await;
+}
+
+/// Nothing checks it but the statement itself: orders have no foreign key.
+#[tokio::test]
+async fn a_queued_order_of_no_item_is_not_written() {
+    let shop = Shop::open("no_item").await;
+    shop.sale(10, 1).await;
+    for (sale, item) in [(1, 9), (9, 1)] {
+        let mut stranger = sample::order_placed(1);
+        (stranger.reservation.sale, stranger.reservation.item) = (SaleId(sale), ItemId(item));
+        let cancelled =
+            shop.ledger.cancel(sample::order_id(1), &sample::user(1), Some(&stranger)).await.unwrap_err();
+        assert_eq!(cancelled.fault, Fault::Permanent, "{}", cancelled.chain());
+    }
+    assert!(shop.sound_books().await.orders.is_empty());
     shop.close().await;
 }
 

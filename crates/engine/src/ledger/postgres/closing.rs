@@ -130,7 +130,8 @@ pub(super) async fn insert_stillborn(tx: &Tx, order: &Order, now: Timestamp) -> 
 const INSERT_STILLBORN: &str = "WITH new AS ( \
          INSERT INTO orders (id, sale, item, user_id, units, total_minor, currency, status, reserved_at, \
              expires_at, hold_until, bucket, epoch, seq, trace, retake_of) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11, $12, $13, $14, $15) \
+         SELECT $1, item.sale, item.id, $4, $5, $6, $7, $8, $9, $10, $10, $11, $12, $13, $14, $15 \
+         FROM item WHERE item.sale = $2 AND item.id = $3 \
          ON CONFLICT (id) DO NOTHING \
          RETURNING id, sale, user_id, status \
      ), history AS ( \

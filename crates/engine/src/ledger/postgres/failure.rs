@@ -17,6 +17,8 @@ pub(super) enum Failure {
     Silent,
     /// What was read is not what was locked: somebody was faster. Trying again sees it.
     Overtaken,
+    /// What was asked for can never be, and why.
+    Refused(&'static str),
     /// A column holds what this program never writes.
     Column(String, InvalidValue),
 }
@@ -35,7 +37,7 @@ impl Failure {
                 *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE
             }),
             Self::Overtaken => true,
-            Self::Silent | Self::Column(..) => false,
+            Self::Silent | Self::Refused(_) | Self::Column(..) => false,
         }
     }
 
@@ -63,7 +65,7 @@ impl Failure {
                 None => std::error::Error::source(error)
                     .is_some_and(|cause| !error.is_closed() && !cause.is::<std::io::Error>()),
             },
-            Self::Column(..) => true,
+            Self::Refused(_) | Self::Column(..) => true,
             Self::Silent | Self::Overtaken => false,
         }
     }
@@ -86,6 +88,7 @@ impl Failure {
             Self::Overtaken => {
                 error(format!("{what}: other transactions were faster again and again; repeat it"))
             }
+            Self::Refused(why) => error(format!("{what}: {why}")),
             Self::Column(column, cause) => {
                 tracing::error!(column, "the ledger has a value that this program never writes");
                 error(format!("{what}: column {column}")).caused_by(cause)

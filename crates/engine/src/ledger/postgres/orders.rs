@@ -147,6 +147,8 @@ async fn cancel(
             let order = rules::stillborn(placed, OrderStatus::Cancelled, None, now);
             return if closing::insert_stillborn(tx, &order, now).await? {
                 Ok(CancelOutcome::Cancelled(order))
+            } else if tx.rows((PLACE, &[&id])).await?.is_empty() {
+                Err(Failure::Refused("the ledger has no such item in this sale"))
             } else {
                 // Written meanwhile under another item's lock than ours.
                 Err(Failure::Overtaken)
