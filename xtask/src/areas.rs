@@ -29,6 +29,10 @@ pub(crate) enum Step {
     Tidy,
     /// A cargo command that succeeds.
     Cargo(Vec<String>),
+    /// The same, with the stories told on these backends.
+    On(&'static str, Vec<String>),
+    /// A small sale by processes in roles, with the tests' build.
+    Stage,
     /// A virtual environment of Python tools, by the file that pins them.
     Venv(&'static str),
     /// The hostile requests, by their ids.
@@ -72,7 +76,7 @@ pub(crate) const AREAS: &[Area] = &[
         shows: "several processes that share Redis, Kafka and PostgreSQL lose nothing and repeat nothing",
         requirements: &[],
         services: services::ALL,
-        steps: |root| Ok(vec![chosen(root, "crates/engine", in_distributed, &[])?]),
+        steps: distributed,
     },
     Area {
         name: "http",
@@ -128,7 +132,34 @@ fn in_conformance(test: &str) -> bool {
 
 /// Whether a test of the server tells a story of its own, without an area of its own.
 fn in_http(test: &str) -> bool {
-    !["kill", "contract"].contains(&test)
+    !["kill", "contract"].contains(&test) && !in_roles(test)
+}
+
+/// Whether a test of the server is about processes that share servers.
+fn in_roles(test: &str) -> bool {
+    ["roles", "servers"].contains(&test)
+}
+
+/// Whether a test of the server tells what buyers and staff see, whatever the backends are.
+fn on_every_backend(test: &str) -> bool {
+    ["orders", "payments", "purchase", "refusals", "sales"].contains(&test)
+}
+
+/// Engine and server on the three servers, the small set-up with a Redis alone, and a whole sale.
+fn distributed(root: &Path) -> Result<Vec<Step>> {
+    let on = |backends, wanted| -> Result<Step> {
+        match chosen(root, "crates/server", wanted, &[])? {
+            Step::Cargo(arguments) => Ok(Step::On(backends, arguments)),
+            other => Ok(other),
+        }
+    };
+    Ok(vec![
+        chosen(root, "crates/engine", in_distributed, &[])?,
+        chosen(root, "crates/server", in_roles, &[])?,
+        on("redis,kafka,postgres", on_every_backend)?,
+        on("redis", |test| test == "restart")?,
+        Step::Stage,
+    ])
 }
 
 /// What every test build has in common. All areas build the whole workspace's selection with all
@@ -258,6 +289,7 @@ mod tests {
             "crates/server/tests/buying.rs",
             "crates/server/tests/contract/main.rs",
             "crates/server/tests/paying/main.rs",
+            "crates/server/tests/roles.rs",
             "crates/server/tests/shop/mod.rs",
         ]);
         let conformance = steps("conformance", root.path()).expect("files are there");

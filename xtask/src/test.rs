@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::areas::{AREAS, Area, Step};
 use crate::run::{cargo, shown};
 use crate::services::Lent;
-use crate::{demo, requirements, security, tidy, venv};
+use crate::{demo, requirements, security, stage, tidy, venv};
 
 /// How one area ended.
 struct Ended {
@@ -57,6 +57,12 @@ fn run_area(area: &Area, services: &mut Lent<'_>, not_run: &mut Vec<String>) -> 
                 report.passed
             }
             Step::Cargo(arguments) => shown(cargo(root, &arguments).envs(services.variables()))?,
+            Step::On(backends, arguments) => {
+                println!("stories on {backends}:");
+                let mut command = cargo(root, &arguments);
+                shown(command.envs(services.variables()).env("DOORBUSTER_TEST_BACKENDS", backends))?
+            }
+            Step::Stage => stage::small(root, services.install)?,
             Step::Venv(pinned) => venv::make(root, pinned)?,
             Step::Security => security::run(root)?,
             Step::Demo => demo::run(root)?,

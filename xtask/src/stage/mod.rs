@@ -68,6 +68,16 @@ pub(crate) fn run(root: &Path, plan: &Plan) -> Result<bool> {
     Ok(clean)
 }
 
+/// A sale that is small enough for the tests, with their build: two processes of every role.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn small(root: &Path, install: bool) -> Result<bool> {
+    let cast = Cast { gateways: 2, recorders: 2, keepers: 2 };
+    let rehearse = ["--users", "20000", "--units", "2000", "--output", "json"].map(str::to_owned).to_vec();
+    run(root, &Plan { cast, install, profile: "dev".to_owned(), rehearse })
+}
+
 /// Takes `--units N` out of the rehearsal's arguments: the sale has the units, not the rehearsal.
 fn take_units(arguments: &[String]) -> Result<(u64, Vec<String>)> {
     let (mut units, mut rest) = (10_000, Vec::new());
