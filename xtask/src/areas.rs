@@ -294,14 +294,35 @@ mod tests {
         ]);
         let conformance = steps("conformance", root.path()).expect("files are there");
         assert_eq!(conformance, [test(&["--test", "backends"])]);
-        let distributed = steps("distributed", root.path()).expect("files are there");
-        assert_eq!(distributed, [test(&["--test", "recorders"])]);
         let http = steps("http", root.path()).expect("files are there");
         assert_eq!(http, [test(&["--test", "buying", "--test", "paying"])]);
         let contract = steps("contract", root.path()).expect("files are there");
         assert_eq!(contract, [Step::Venv(TOOLS_PINNED), test(&["--test", "contract"])]);
         let kill = steps("kill", root.path()).expect("files are there");
         assert_eq!(kill, [test(&["--test", "kill", "--", "--nocapture"])]);
+    }
+
+    #[test]
+    fn stories_are_told_again_on_servers() {
+        let stories = ["purchase", "refusals", "restart", "roles"];
+        let mut files: Vec<String> =
+            stories.iter().map(|name| format!("crates/server/tests/{name}.rs")).collect();
+        files.push("crates/engine/tests/recorders.rs".to_owned());
+        let root = tree(&files.iter().map(String::as_str).collect::<Vec<_>>());
+        let on = |backends, names: &[&str]| match test(names) {
+            Step::Cargo(arguments) => Step::On(backends, arguments),
+            other => other,
+        };
+        assert_eq!(
+            steps("distributed", root.path()).expect("files are there"),
+            [
+                test(&["--test", "recorders"]),
+                test(&["--test", "roles"]),
+                on("redis,kafka,postgres", &["--test", "purchase", "--test", "refusals"]),
+                on("redis", &["--test", "restart"]),
+                Step::Stage,
+            ]
+        );
     }
 
     #[test]
