@@ -1,4 +1,5 @@
-//! What the staff does with a sale: preheat, open, pause, close, restock, rebuild.
+//! What the staff does with a sale: preheat, open, pause, close, restock, rebuild; and with records
+//! that could not be applied.
 //!
 //! Each is the ledger first and the stock after it; what a crash leaves between the two, the sale
 //! clock, the rebuilder and the restocker finish.
@@ -8,9 +9,13 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::delivery::Decoded;
 use crate::fault::BackendError;
-use crate::ledger::{ChangeOutcome, RebuildOutcome, RestockIntent, RestockOutcome, RestockState};
-use crate::order::{Epoch, ItemId, SaleId};
+use crate::ledger::{
+    ChangeOutcome, RebuildOutcome, ReplayOutcome, RestockIntent, RestockOutcome, RestockState,
+};
+use crate::order::{Epoch, ItemId, OrderPlaced, SaleId};
+use crate::queue;
 use crate::sale::{LoaderToken, Sale, SaleState};
 use crate::stock::{BucketId, Level, PAGE_MAX};
 use crate::workers::{Backends, Restocker};
@@ -92,6 +97,23 @@ impl Operations {
     /// Operations on these backends.
     pub fn new(backends: Backends) -> Self {
         Self { backends }
+    }
+
+    /// Reads a dead letter's bytes again, by what this program can read now, and applies the order in
+    /// them by the ledger's ordinary rules.
+    ///
+    /// # Errors
+    /// What the ledger reports.
+    pub async fn replay_dead_letter(&self, id: i64, by: &str) -> Result<ReplayOutcome, BackendError> {
+        let ledger = &self.backends.ledger;
+        let Some(letter) = ledger.dead_letter(id).await? else { return Ok(ReplayOutcome::NoLetter) };
+        if letter.closing.is_some() {
+            return Ok(ReplayOutcome::ClosedBefore(letter));
+        }
+        match order_in(&letter.bytes) {
+            Ok(order) => ledger.replay_dead_letter(id, &order, by).await,
+            Err(why) => Ok(ReplayOutcome::StillDead(why)),
+        }
     }
 
     /// Loads a draft's stock and reads it back, waiting at most `patience`; for a loaded sale it
@@ -262,5 +284,17 @@ impl Operations {
             RestockState::Open => RestockReport::Pending(intent),
             RestockState::Cancelled => RestockReport::NotEnough,
         })
+    }
+}
+
+/// The order that a parked record says: a message as it stood in the queue, or an order that could be
+/// read and was refused.
+fn order_in(bytes: &[u8]) -> Result<Box<OrderPlaced>, String> {
+    match queue::decode(bytes) {
+        Decoded::Order(order) | Decoded::Refused { order, .. } => Ok(order),
+        Decoded::UnknownVersion(version) => {
+            Err(format!("it is a message of version {version}, which a newer program reads"))
+        }
+        Decoded::Unreadable { why, .. } => serde_json::from_slice(bytes).map_err(|_| why),
     }
 }

@@ -9,8 +9,8 @@ use super::{sample, sound};
 use crate::clock::{Clock, ManualClock, Timestamp};
 use crate::delivery::{Batch, Decoded, Delivered, Position};
 use crate::ledger::{
-    BookSnapshot, CancelOutcome, ChangeOutcome, Ledger, LoadSnapshot, PayOutcome, PaymentEvent,
-    RebuildOutcome, RecordOutcome, Recorded, RestockOutcome, RestockState,
+    BookSnapshot, CancelOutcome, ChangeOutcome, DeadLetter, DropOutcome, Ledger, LoadSnapshot, PayOutcome,
+    PaymentEvent, RebuildOutcome, RecordOutcome, Recorded, ReplayOutcome, RestockOutcome, RestockState,
 };
 use crate::order::{Epoch, ItemId, OrderId, OrderPlaced, OrderStatus, RejectReason, SaleId, Units};
 use crate::sale::{LoaderToken, NewItem, NewSale, Sale, SaleState};
@@ -27,7 +27,8 @@ macro_rules! ledger_promises {
             a_rebuild_is_taken_over_not_begun_twice, a_barrier_is_stored_once,
             a_record_behind_the_barrier_is_stale, a_queued_order_can_be_cancelled, a_restock_counts_once,
             records_that_cannot_be_applied_are_parked, a_sale_moves_only_along_its_arrows,
-            what_is_loaded_is_every_order_once,
+            what_is_loaded_is_every_order_once, a_replayed_letter_is_applied_by_the_ordinary_rules,
+            a_dropped_letter_keeps_who_and_why, a_refused_order_is_not_brought_back_by_its_letter,
         }
     };
 }
@@ -496,4 +497,110 @@ pub async fn what_is_loaded_is_every_order_once(bench: &Bench) {
         assert_eq!(live.len(), 20, "pages of {limit}");
         assert_eq!(closed, [4, 9, 23].map(sample::order_id));
     }
+}
+
+impl Bench {
+    /// Parks a record and answers its letter.
+    async fn park(&self, contents: Decoded) -> DeadLetter {
+        sound(self.ledger.record(&batch(self.next().await, vec![contents])).await);
+        let letters = sound(self.ledger.dead_letters(None, 100, false).await);
+        letters.into_iter().next_back().expect("the record was parked")
+    }
+
+    async fn replay(&self, letter: &DeadLetter, order: &OrderPlaced) -> ReplayOutcome {
+        sound(self.ledger.replay_dead_letter(letter.id, order, "ada").await)
+    }
+}
+
+/// A record that could not be read.
+fn garbage() -> Decoded {
+    Decoded::Unreadable { bytes: b"\xff".to_vec(), why: "garbage".to_owned() }
+}
+
+/// Promise 12: room, limit and epoch decide as for any record, and a copy changes nothing.
+pub async fn a_replayed_letter_is_applied_by_the_ordinary_rules(bench: &Bench) {
+    bench.sale(2, 1).await;
+    let letter = bench.park(garbage()).await;
+    assert_eq!((letter.place.clone(), letter.bytes.as_slice()), (sample::position(0), &b"\xff"[..]));
+    let mut no_item = sample::order_placed(1);
+    no_item.reservation.item = ItemId(99);
+    assert!(matches!(bench.replay(&letter, &no_item).await, ReplayOutcome::StillDead(_)));
+    let ReplayOutcome::Recorded(order) = bench.replay(&letter, &sample::order_placed(1)).await else {
+        panic!("not recorded")
+    };
+    assert_eq!((order.status, order.expires_at), (OrderStatus::Pending, bench.clock.now().plus(WINDOW)));
+    assert_eq!(bench.sold().await, (1, 0));
+    let ReplayOutcome::ClosedBefore(closed) = bench.replay(&letter, &sample::order_placed(2)).await else {
+        panic!("replayed twice")
+    };
+    let closing = closed.closing.expect("it is closed");
+    assert_eq!(
+        (closing.how.as_str(), closing.by.as_str(), closing.reason.as_str()),
+        ("replayed", "ada", "PENDING")
+    );
+
+    let copy = bench.park(garbage()).await;
+    assert!(matches!(bench.replay(&copy, &sample::order_placed(1)).await, ReplayOutcome::Known(_)));
+    let second = bench.park(garbage()).await;
+    let rejected = |outcome| match outcome {
+        ReplayOutcome::Recorded(order) => order.reason,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(rejected(bench.replay(&second, &order_of(1, 2)).await), Some(RejectReason::Limit));
+    let late = bench.park(garbage()).await;
+    bench.record(&[order_of(3, 3)]).await;
+    assert_eq!(rejected(bench.replay(&late, &order_of(4, 4)).await), Some(RejectReason::NoStock));
+    // It arrives now, behind the barrier of a later epoch, wherever it once stood.
+    let old = bench.park(garbage()).await;
+    sound(bench.ledger.begin_rebuild(SaleId(1), Epoch(1), "test", MINE, Duration::ZERO).await);
+    sound(bench.ledger.put_barriers(SaleId(1), MINE, &[sample::position(bench.next().await)]).await);
+    assert_eq!(rejected(bench.replay(&old, &order_of(5, 5)).await), Some(RejectReason::StaleEpoch));
+    assert!(sound(bench.ledger.dead_letters(None, 100, false).await).is_empty());
+    assert_eq!(bench.books().await.releases.len(), 3);
+    assert_eq!(
+        sound(bench.ledger.replay_dead_letter(999, &order_of(6, 6), "ada").await),
+        ReplayOutcome::NoLetter
+    );
+}
+
+/// Promise 12.
+pub async fn a_dropped_letter_keeps_who_and_why(bench: &Bench) {
+    bench.sale(2, 1).await;
+    for _ in 0..3 {
+        bench.park(garbage()).await;
+    }
+    let ids = |letters: Vec<DeadLetter>| letters.into_iter().map(|it| it.id).collect::<Vec<_>>();
+    let page = |after, closed| async move { ids(sound(bench.ledger.dead_letters(after, 2, closed).await)) };
+    let first = page(None, false).await;
+    assert_eq!(first.len(), 2);
+    let rest = page(Some(first[1]), false).await;
+    assert_eq!(rest.len(), 1);
+    let last = rest[0];
+    let drop = |by| async move { sound(bench.ledger.drop_dead_letter(last, by, "not ours").await) };
+    let DropOutcome::Dropped(letter) = drop("ada").await else { panic!("not dropped") };
+    let closing = letter.closing.clone().expect("it is closed");
+    assert_eq!((closing.at, closing.how.as_str()), (bench.clock.now(), "dropped"));
+    assert_eq!((closing.by.as_str(), closing.reason.as_str()), ("ada", "not ours"));
+    assert_eq!(drop("eve").await, DropOutcome::ClosedBefore(letter.clone()));
+    assert_eq!(sound(bench.ledger.dead_letter(letter.id).await), Some(letter.clone()));
+    assert!(matches!(bench.replay(&letter, &order_of(1, 1)).await, ReplayOutcome::ClosedBefore(_)));
+    assert!(page(Some(first[1]), false).await.is_empty());
+    assert_eq!(page(Some(first[1]), true).await, [letter.id]);
+    assert_eq!(sound(bench.ledger.dead_letter(999).await), None);
+    assert_eq!(sound(bench.ledger.drop_dead_letter(999, "ada", "x").await), DropOutcome::NoLetter);
+    assert!(bench.books().await.orders.is_empty());
+}
+
+/// Promise 12, with promise 5: its units went back when it was parked.
+pub async fn a_refused_order_is_not_brought_back_by_its_letter(bench: &Bench) {
+    bench.sale(2, 1).await;
+    let order = sample::order_placed(1);
+    let letter =
+        bench.park(Decoded::Refused { order: Box::new(order.clone()), why: "a test".to_owned() }).await;
+    assert_eq!(bench.status(1).await, Some(OrderStatus::Rejected));
+    assert!(matches!(bench.replay(&letter, &order).await, ReplayOutcome::Final(_)));
+    assert_eq!((bench.status(1).await, bench.sold().await), (Some(OrderStatus::Rejected), (0, 0)));
+    let open = sound(bench.ledger.dead_letters(None, 9, false).await);
+    assert_eq!(open, [letter], "it waits to be dropped");
+    assert_eq!(bench.books().await.steps.len(), 1);
 }

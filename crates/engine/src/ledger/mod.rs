@@ -19,13 +19,18 @@
 //!    `a_record_behind_the_barrier_is_stale`.
 //! 10. A cancelled queued order makes its late message a no-op: `a_queued_order_can_be_cancelled`.
 //! 11. A restock counts once per operation: `a_restock_counts_once`.
+//! 12. A dead letter is applied by the ordinary rules or closed with a name, once:
+//!     `a_replayed_letter_is_applied_by_the_ordinary_rules`, `a_dropped_letter_keeps_who_and_why`; what was
+//!     refused for good stays refused: `a_refused_order_is_not_brought_back_by_its_letter`.
 
+mod dead_letters;
 pub mod judge;
 #[cfg(feature = "distributed")]
 mod postgres;
 mod rules;
 mod sqlite;
 
+pub use dead_letters::{DeadLetter, DeadLetterClosing, DeadLetters, DropOutcome, ReplayOutcome};
 #[cfg(feature = "distributed")]
 pub use postgres::{
     MigrationState, MigrationStatus, PostgresError, PostgresLedger, PostgresOptions, PostgresTls, PostgresUrl,
@@ -46,9 +51,9 @@ use crate::order::{
 use crate::sale::{Fence, LoaderToken, NewSale, Sale, SaleState};
 
 /// The whole ledger: one object behind the small traits.
-pub trait Ledger: Sales + Restocks + Orders + Payments + Releases + Positions + Books {}
+pub trait Ledger: Sales + Restocks + Orders + Payments + Releases + Positions + DeadLetters + Books {}
 
-impl<T: Sales + Restocks + Orders + Payments + Releases + Positions + Books> Ledger for T {}
+impl<T: Sales + Restocks + Orders + Payments + Releases + Positions + DeadLetters + Books> Ledger for T {}
 
 /// What [`Sales::change_state`] answered.
 #[derive(Clone, Debug, PartialEq, Eq)]

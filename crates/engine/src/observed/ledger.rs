@@ -11,9 +11,9 @@ use crate::clock::Timestamp;
 use crate::delivery::{Batch, Position};
 use crate::fault::BackendError;
 use crate::ledger::{
-    BookSnapshot, Books, CancelOutcome, ChangeOutcome, Ledger, LoadSnapshot, Orders, PayOutcome,
-    PaymentEvent, Payments, Positions, RebuildOutcome, RecordOutcome, ReleaseRow, Releases, RestockIntent,
-    RestockOutcome, Restocks, Sales,
+    BookSnapshot, Books, CancelOutcome, ChangeOutcome, DeadLetter, DeadLetters, DropOutcome, Ledger,
+    LoadSnapshot, Orders, PayOutcome, PaymentEvent, Payments, Positions, RebuildOutcome, RecordOutcome,
+    ReleaseRow, Releases, ReplayOutcome, RestockIntent, RestockOutcome, Restocks, Sales,
 };
 use crate::order::{Epoch, ItemId, Order, OrderId, OrderPlaced, OrderStatus, SaleId, UserId};
 use crate::sale::{LoaderToken, NewSale, Sale, SaleState};
@@ -205,6 +205,35 @@ impl Positions for ObservedLedger {
 
     async fn positions(&self) -> Result<Vec<Position>, BackendError> {
         self.seen.call(self.inner.positions()).await
+    }
+}
+
+#[async_trait]
+impl DeadLetters for ObservedLedger {
+    async fn dead_letters(
+        &self,
+        after: Option<i64>,
+        limit: usize,
+        closed: bool,
+    ) -> Result<Vec<DeadLetter>, BackendError> {
+        self.seen.call(self.inner.dead_letters(after, limit, closed)).await
+    }
+
+    async fn dead_letter(&self, id: i64) -> Result<Option<DeadLetter>, BackendError> {
+        self.seen.call(self.inner.dead_letter(id)).await
+    }
+
+    async fn replay_dead_letter(
+        &self,
+        id: i64,
+        order: &OrderPlaced,
+        by: &str,
+    ) -> Result<ReplayOutcome, BackendError> {
+        self.seen.call(self.inner.replay_dead_letter(id, order, by)).await
+    }
+
+    async fn drop_dead_letter(&self, id: i64, by: &str, reason: &str) -> Result<DropOutcome, BackendError> {
+        self.seen.call(self.inner.drop_dead_letter(id, by, reason)).await
     }
 }
 

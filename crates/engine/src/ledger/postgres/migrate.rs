@@ -24,8 +24,14 @@ impl Migration {
     }
 }
 
-const MIGRATIONS: [Migration; 1] =
-    [Migration { version: 1, name: "first", sql: include_str!("migrations/0001_first.sql") }];
+const MIGRATIONS: [Migration; 2] = [
+    Migration { version: 1, name: "first", sql: include_str!("migrations/0001_first.sql") },
+    Migration {
+        version: 2,
+        name: "dead_letters_closed",
+        sql: include_str!("migrations/0002_dead_letters_closed.sql"),
+    },
+];
 
 const ROLES: &str = include_str!("migrations/roles.sql");
 

@@ -8,6 +8,7 @@
 mod books;
 mod closing;
 mod db;
+mod dead_letters;
 mod failure;
 mod migrate;
 mod options;

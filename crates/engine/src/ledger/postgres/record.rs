@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::db::{CLOCK, LOCK_SALES, Tx};
+use super::db::{CLOCK, LOCK_SALES, Query, Tx};
 use super::failure::Failure;
 use super::rows::{self, signed};
 use crate::clock::Timestamp;
@@ -78,7 +78,12 @@ const PARK: &str = "INSERT INTO dead_letter (topic, part, part_offset, bytes, wh
      ON CONFLICT DO NOTHING";
 
 pub(super) async fn record(tx: &Tx, batch: &Batch) -> Result<RecordOutcome, Failure> {
-    let Some(loaded) = load(tx, batch).await? else { return Ok(RecordOutcome::Zombie) };
+    let (topic, part) = (&batch.from.topic.0, i64::from(batch.from.partition));
+    let (from, next) = (signed(batch.from.next), signed(batch.next));
+    let (moved, loaded) = load(tx, (MOVE_POSITION, &[topic, &part, &from, &next]), batch).await?;
+    if moved.is_empty() {
+        return Ok(RecordOutcome::Zombie);
+    }
     let Loaded { mut facts, windows, now } = loaded;
     let before = facts.buyers.clone();
     let epochs: HashMap<SaleId, Epoch> = facts.sales.iter().map(|(id, sale)| (*id, sale.epoch)).collect();
@@ -100,14 +105,47 @@ pub(super) async fn record(tx: &Tx, batch: &Batch) -> Result<RecordOutcome, Fail
     Ok(RecordOutcome::Recorded(recorded))
 }
 
+/// What the rules say of a batch of one record, behind the locks; with the rows of `first` and the time.
+pub(super) async fn judge_one(
+    tx: &Tx,
+    first: Query<'_>,
+    batch: &Batch,
+) -> Result<(Vec<Row>, Option<Judged>), Failure> {
+    let (first, Loaded { mut facts, windows, now }) = load(tx, first, batch).await?;
+    let before = facts.buyers.clone();
+    let verdict = judge(batch, &mut facts).pop();
+    Ok((first, verdict.map(|verdict| Judged { verdict, facts, windows, before, now })))
+}
+
+/// A record that was judged and is not written yet.
+pub(super) struct Judged {
+    pub(super) verdict: Verdict,
+    pub(super) now: Timestamp,
+    facts: Facts,
+    windows: HashMap<SaleId, Duration>,
+    before: HashMap<(SaleId, UserId), u64>,
+}
+
+impl Judged {
+    /// Writes the row that the verdict asks for, without a place in the queue; answers it.
+    pub(super) async fn write(self, tx: &Tx, batch: &Batch) -> Result<Option<Order>, Failure> {
+        let Some(record) = batch.records.first() else { return Ok(None) };
+        let mut writes = Writes { placeless: true, ..Writes::default() };
+        writes.add(record, self.verdict, &self.facts, &self.windows, self.now);
+        let order = writes.orders.first().map(|(_, order)| order.clone());
+        writes.send(tx, batch, &self.before, self.now).await?;
+        Ok(order)
+    }
+}
+
 struct Loaded {
     facts: Facts,
     windows: HashMap<SaleId, Duration>,
     now: Timestamp,
 }
 
-/// Moves the position, takes the locks and reads the facts behind them; `None` for a zombie.
-async fn load(tx: &Tx, batch: &Batch) -> Result<Option<Loaded>, Failure> {
+/// Runs `first`, takes the locks and reads the facts behind them, all in one round trip.
+async fn load(tx: &Tx, first: Query<'_>, batch: &Batch) -> Result<(Vec<Row>, Loaded), Failure> {
     let orders = || batch.records.iter().filter_map(|it| it.contents.order()).map(|it| &it.reservation);
     let sales: Vec<SaleId> = orders().map(|it| it.sale).collect::<BTreeSet<_>>().into_iter().collect();
     let items: Vec<ItemId> = orders().map(|it| it.item).collect::<BTreeSet<_>>().into_iter().collect();
@@ -116,9 +154,9 @@ async fn load(tx: &Tx, batch: &Batch) -> Result<Option<Loaded>, Failure> {
     let (buyer_sales, buyer_users): (Vec<SaleId>, Vec<&UserId>) = buyers.into_iter().unzip();
     let (topic, part) = (&batch.from.topic.0, i64::from(batch.from.partition));
 
-    let [moved, _, sale_rows, barriers, items, buyers, known, now] = tx
+    let [first, _, sale_rows, barriers, items, buyers, known, now] = tx
         .pipeline([
-            (MOVE_POSITION, &[topic, &part, &signed(batch.from.next), &signed(batch.next)]),
+            first,
             (LOCK_SALES, &[&tx.lock_keys(sales.iter().copied())]),
             (READ_SALES, &[&sales]),
             (READ_BARRIERS, &[&sales, topic, &part]),
@@ -128,9 +166,6 @@ async fn load(tx: &Tx, batch: &Batch) -> Result<Option<Loaded>, Failure> {
             (CLOCK, &[&tx.clock()]),
         ])
         .await?;
-    if moved.is_empty() {
-        return Ok(None);
-    }
 
     let (mut facts, mut windows) = (Facts::default(), HashMap::new());
     for row in &sale_rows {
@@ -155,7 +190,7 @@ async fn load(tx: &Tx, batch: &Batch) -> Result<Option<Loaded>, Failure> {
     for row in &known {
         facts.known.insert(row.try_get("id")?, known_order(row)?);
     }
-    Ok(Some(Loaded { facts, windows, now: rows::time(&now)? }))
+    Ok((first, Loaded { facts, windows, now: rows::time(&now)? }))
 }
 
 fn item_facts(row: &Row) -> Result<ItemFacts, Failure> {
@@ -179,6 +214,8 @@ struct Writes<'a> {
     orders: Vec<(&'a Delivered, Order)>,
     live: Vec<&'a OrderPlaced>,
     dead: Vec<(&'a Delivered, String)>,
+    /// The rows do not come from where the batch says.
+    placeless: bool,
 }
 
 impl<'a> Writes<'a> {
@@ -272,7 +309,8 @@ impl<'a> Writes<'a> {
     /// Sends everything that is to be written in one round trip; answers the rows of [`INSERT`].
     async fn insert(&self, tx: &Tx, batch: &Batch, now: Timestamp) -> Result<Vec<Row>, Failure> {
         let part = i64::from(batch.from.partition);
-        let table = Table::new(&self.orders);
+        let placed_in = (!self.placeless).then_some(part);
+        let table = Table::new(&self.orders, placed_in.is_some());
         let mut seqs: BTreeMap<(SaleId, Epoch), u64> = BTreeMap::new();
         for (_, order) in self.orders.iter().filter(|(_, order)| order.status == OrderStatus::Pending) {
             let it = &order.reservation;
@@ -293,7 +331,7 @@ impl<'a> Writes<'a> {
                 (
                     INSERT,
                     &[
-                        &part,
+                        &placed_in,
                         &table.ids,
                         &table.sales,
                         &table.items,
@@ -348,15 +386,15 @@ struct Table<'a> {
     seqs: Vec<i64>,
     traces: Vec<Option<&'a str>>,
     retakes: Vec<Option<Uuid>>,
-    offsets: Vec<i64>,
+    offsets: Vec<Option<i64>>,
 }
 
 impl<'a> Table<'a> {
-    fn new(orders: &'a [(&Delivered, Order)]) -> Self {
+    fn new(orders: &'a [(&Delivered, Order)], placed: bool) -> Self {
         let mut table = Self::default();
         for (record, order) in orders {
             table.push(order);
-            table.offsets.push(signed(record.offset));
+            table.offsets.push(placed.then(|| signed(record.offset)));
         }
         table
     }

@@ -5,6 +5,7 @@
 
 mod books;
 mod db;
+mod dead_letters;
 mod orders;
 mod payments;
 mod record;
@@ -43,7 +44,8 @@ pub enum SqliteError {
 }
 
 /// The schema's steps; a file at version n has the first n.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_first.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_first.sql"), include_str!("migrations/0002_dead_letters_closed.sql")];
 
 /// The embedded ledger. Its file belongs to one process at a time.
 pub struct SqliteLedger {

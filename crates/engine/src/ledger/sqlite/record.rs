@@ -49,6 +49,39 @@ pub(super) fn record(tx: &Connection, batch: &Batch, now: Timestamp) -> rusqlite
     Ok(RecordOutcome::Recorded(recorded))
 }
 
+/// What the rules say of a batch of one record.
+pub(super) fn judge_one(tx: &Connection, batch: &Batch) -> rusqlite::Result<Verdict> {
+    let (mut facts, _) = read_facts(tx, batch)?;
+    judge(batch, &mut facts).pop().ok_or(rusqlite::Error::QueryReturnedNoRows)
+}
+
+/// Writes the row of an order that did not come through the queue just now.
+pub(super) fn write_one(
+    tx: &Connection,
+    placed: &OrderPlaced,
+    verdict: Verdict,
+    now: Timestamp,
+) -> rusqlite::Result<Order> {
+    let order = match verdict {
+        Verdict::Pending { total } => {
+            let sale = rows::sale(tx, placed.reservation.sale)?;
+            let window = sale.map(|sale| sale.payment_window).unwrap_or_default();
+            rules::row(placed, OrderStatus::Pending, None, total, now.plus(window))
+        }
+        Verdict::Rejected(reason) => rules::stillborn(placed, OrderStatus::Rejected, Some(reason), now),
+        Verdict::Known { .. } | Verdict::Dead { .. } => return Err(rusqlite::Error::QueryReturnedNoRows),
+    };
+    rows::insert_order(tx, &order, None, now)?;
+    if order.status == OrderStatus::Pending {
+        let mut taken = Taken::default();
+        taken.add(&order);
+        taken.write(tx)?;
+    } else {
+        rows::note_release(tx, &order.reservation)?;
+    }
+    Ok(order)
+}
+
 /// Units taken by the new rows, summed before they are written.
 #[derive(Default)]
 struct Taken {

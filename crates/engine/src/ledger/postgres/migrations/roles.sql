@@ -30,8 +30,9 @@ GRANT USAGE ON SCHEMA "{schema}" TO doorbuster_gateway, doorbuster_recorder, doo
 REVOKE ALL ON ALL TABLES IN SCHEMA "{schema}" FROM doorbuster_gateway, doorbuster_recorder, doorbuster_keeper;
 GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO doorbuster_gateway, doorbuster_recorder, doorbuster_keeper;
 
--- Gateways: buyers cancel and pay; staff make sales, move their states and quantities, fence them.
-GRANT INSERT ON "{schema}".sale, "{schema}".item, "{schema}".orders, "{schema}".order_event,
+-- Gateways: buyers cancel and pay; staff make sales, move their states and quantities, fence them,
+-- and replay or drop dead letters.
+GRANT INSERT ON "{schema}".sale, "{schema}".item, "{schema}".buyer, "{schema}".orders, "{schema}".order_event,
     "{schema}".release_row, "{schema}".payment, "{schema}".payment_event, "{schema}".restock TO doorbuster_gateway;
 GRANT UPDATE (state, opens_at, epoch, recorded_seq, fence_reason, fence_token, fence_since)
     ON "{schema}".sale TO doorbuster_gateway;
@@ -40,6 +41,7 @@ GRANT UPDATE (units) ON "{schema}".buyer TO doorbuster_gateway;
 GRANT UPDATE (status) ON "{schema}".orders TO doorbuster_gateway;
 GRANT UPDATE (ord, amount_minor, currency, outcome, at) ON "{schema}".payment TO doorbuster_gateway;
 GRANT UPDATE (state) ON "{schema}".restock TO doorbuster_gateway;
+GRANT UPDATE (closed_at, closed_how, closed_by, closed_reason) ON "{schema}".dead_letter TO doorbuster_gateway;
 
 -- Recorders: new orders, counts and positions; they never change an order that is there. They fence
 -- a sale whose stock is ahead of the ledger.
