@@ -316,6 +316,12 @@ pub async fn a_rebuild_is_taken_over_not_begun_twice(bench: &Bench) {
     assert_eq!(owned(begin(1, MINE).await), Epoch(2));
     assert_eq!(owned(begin(1, MINE).await), Epoch(2), "its owner goes on");
     assert!(matches!(begin(2, THEIRS).await, RebuildOutcome::OwnedByOther(_)));
+    // A long load is heard of with every page.
+    for _ in 0..3 {
+        bench.clock.advance(lease / 2);
+        assert!(sound(bench.ledger.load_snapshot(SaleId(1), MINE, None, 10).await).is_some());
+    }
+    assert!(matches!(begin(2, THEIRS).await, RebuildOutcome::OwnedByOther(_)));
     bench.clock.advance(lease);
     assert_eq!(owned(begin(2, THEIRS).await), Epoch(2), "taken over, in the same epoch");
     assert!(!sound(bench.ledger.finish_rebuild(SaleId(1), MINE).await), "the old owner may not lift it");

@@ -132,7 +132,7 @@ pub trait Sales: Send + Sync + 'static {
         ends: &[Position],
     ) -> Result<Option<Vec<Position>>, BackendError>;
 
-    /// One page of the orders to load, at most `limit` rows. `None` when the rebuild has another
+    /// One page of the orders to load, at most `limit` rows; its owner is heard of by this. `None` when the rebuild has another
     /// owner.
     async fn load_snapshot(
         &self,

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::PostgresLedger;
-use super::db::{CLOCK, LOCK_SALE_ALONE, LOCK_SALES, Tx};
+use super::db::{CLOCK, LOCK_SALE_ALONE, Tx};
 use super::failure::Failure;
 use super::orders::page_query;
 use super::rows::{self, SALES, at_most, signed};
@@ -233,9 +233,12 @@ async fn load_snapshot(
 ) -> Result<Option<LoadSnapshot>, Failure> {
     let first = after.is_none();
     let (keys, after) = (tx.lock_keys([id]), after.unwrap_or(OrderId(Uuid::nil())));
-    let lock = if first { LOCK_SALE_ALONE } else { LOCK_SALES };
-    let [_, sales] = tx.pipeline([(lock, &[&keys]), (SALES, &[&Some(id)])]).await?;
-    if owned(rows::sales(&sales)?.pop(), token).is_none() {
+    let heard_of = "UPDATE sale SET fence_since = \
+         coalesce($3::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) \
+         WHERE id = $1 AND fence_token = $2 RETURNING id";
+    let [_, mine] =
+        tx.pipeline([(LOCK_SALE_ALONE, &[&keys]), (heard_of, &[&id, &token, &tx.clock()])]).await?;
+    if mine.is_empty() {
         return Ok(None);
     }
     if first {

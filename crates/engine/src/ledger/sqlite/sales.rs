@@ -69,7 +69,8 @@ impl Sales for SqliteLedger {
         after: Option<OrderId>,
         limit: usize,
     ) -> Result<Option<LoadSnapshot>, BackendError> {
-        self.db.write("read what to load", move |tx| load_snapshot(tx, id, token, after, limit)).await
+        let now = self.clock.now();
+        self.db.write("read what to load", move |tx| load_snapshot(tx, id, token, (after, limit), now)).await
     }
 
     async fn finish_rebuild(&self, id: SaleId, token: LoaderToken) -> Result<bool, BackendError> {
@@ -207,12 +208,13 @@ fn load_snapshot(
     tx: &Connection,
     id: SaleId,
     token: LoaderToken,
-    after: Option<OrderId>,
-    limit: usize,
+    (after, limit): (Option<OrderId>, usize),
+    now: Timestamp,
 ) -> rusqlite::Result<Option<LoadSnapshot>> {
     if owns(tx, id, token)?.is_none() {
         return Ok(None);
     }
+    tx.execute("UPDATE sale SET fence_since = ?2 WHERE id = ?1", (id, now))?;
     if after.is_none() {
         // The load sees a finished addition and no removal: both kinds of open intent end here.
         tx.execute(
