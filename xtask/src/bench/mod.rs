@@ -15,8 +15,10 @@ mod instructions;
 mod nginx;
 mod permits;
 pub(crate) mod process;
+mod record;
 mod refusals;
 mod shop;
+mod steady;
 mod whole_sale;
 mod wrk;
 
@@ -38,20 +40,24 @@ struct Row {
 }
 
 /// Every row, in the order in which they run.
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 10] = [
     Row { name: "1", requirements: &[&NGINX, &WRK, &TASKSET], measure: refusals::run },
-    Row { name: "2", requirements: &[&REDIS, &REDIS_TOOLS, &TASKSET], measure: permits::run },
     Row { name: "4", requirements: &[&NGINX, &WRK, &TASKSET], measure: whole_sale::run },
     Row { name: "6", requirements: &[&WRK, &SQLITE, &TASKSET], measure: durable::run },
     Row { name: "7", requirements: &[&NGINX, &WRK, &TASKSET], measure: idle::run },
     Row { name: "8", requirements: &[&WRK, &TASKSET], measure: growth::run },
     Row { name: "9", requirements: &[&requirements::GIT], measure: first_sale::run },
     Row { name: "instructions", requirements: &[&VALGRIND], measure: instructions::run },
+    Row { name: "2", requirements: &[&REDIS, &REDIS_TOOLS, &TASKSET], measure: permits::run },
+    Row { name: "3", requirements: &[&PGBENCH], measure: record::run },
+    // Last, since it builds the program anew, with the servers' clients in it.
+    Row { name: "5", requirements: &[&REDIS_TOOLS], measure: steady::run },
 ];
 
 const NGINX: Requirement = needed("nginx", "is the yardstick of refusals and of memory", "nginx");
 const REDIS: Requirement = needed("redis-server", "is the stock that is measured", "redis-server");
 const REDIS_TOOLS: Requirement = needed("redis-benchmark", "is the yardstick of permits", "redis-tools");
+const PGBENCH: Requirement = needed("pgbench", "is the yardstick of recording", "postgresql-15");
 const WRK: Requirement = needed("wrk", "generates load in a closed loop", "wrk");
 const SQLITE: Requirement = needed("sqlite3", "is the yardstick of durable orders", "sqlite3");
 const TASKSET: Requirement =

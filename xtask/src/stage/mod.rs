@@ -15,8 +15,7 @@ use serde_json::Value;
 use crate::bench::process::output_of;
 use crate::run::{cargo, line_of, reported};
 use crate::services::{self, Lent};
-pub(crate) use roles::Cast;
-use roles::Stage;
+pub(crate) use roles::{Cast, Stage};
 
 /// What a stage is asked for.
 pub(crate) struct Plan {

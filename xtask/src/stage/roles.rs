@@ -32,20 +32,20 @@ struct Player {
 }
 
 /// Everything that runs for one rehearsal.
-pub(super) struct Stage {
+pub(crate) struct Stage {
     program: PathBuf,
     /// Names the prefix, topic and schema of this run alone.
-    pub(super) name: String,
-    pub(super) redis: String,
-    pub(super) postgres: String,
-    kafka: String,
+    pub(crate) name: String,
+    pub(crate) redis: String,
+    pub(crate) postgres: String,
+    pub(crate) kafka: String,
     folder: TempDir,
     players: Vec<Player>,
 }
 
 impl Stage {
     /// Starts every process and waits until each listens.
-    pub(super) fn start(program: &Path, cast: Cast, addresses: Vec<(String, String)>) -> Result<Self> {
+    pub(crate) fn start(program: &Path, cast: Cast, addresses: Vec<(String, String)>) -> Result<Self> {
         let address = |variable: &str| {
             let found = addresses.iter().find(|(name, _)| name == variable).map(|(_, url)| url.clone());
             let named = || std::env::var(variable).with_context(|| format!("{variable} is not set"));
@@ -143,7 +143,7 @@ impl Stage {
     }
 
     /// Opens a sale of one item with `units` units; answers its id.
-    pub(super) fn sale(&self, units: u64) -> Result<String> {
+    pub(crate) fn sale(&self, units: u64) -> Result<String> {
         let file = self.folder.path().join("sale.toml");
         std::fs::write(
             &file,
@@ -160,7 +160,7 @@ impl Stage {
     }
 
     /// The rehearsal against every gateway.
-    pub(super) fn rehearsal(&self, sale: &str, arguments: &[String]) -> Command {
+    pub(crate) fn rehearsal(&self, sale: &str, arguments: &[String]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(["rehearse", "--sale", sale]);
         for gateway in self.players.iter().filter_map(|player| player.public) {
@@ -175,7 +175,7 @@ impl Stage {
     }
 
     /// Ends every process as an operator would, gateways first.
-    pub(super) fn end(mut self) -> Result<()> {
+    pub(crate) fn end(mut self) -> Result<()> {
         while let Some(mut player) = self.players.pop() {
             player.process.terminate().with_context(|| format!("ending {}", player.name))?;
         }
