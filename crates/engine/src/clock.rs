@@ -32,6 +32,11 @@ impl Timestamp {
         Self(self.0.saturating_sub(duration_ms(duration)))
     }
 
+    /// This moment as a clock shows it that is `ms` milliseconds ahead of ours, or behind when negative.
+    pub fn ahead_by(self, ms: i64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+
     /// How long ago `earlier` was; zero when it is not earlier.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))

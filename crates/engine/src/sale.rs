@@ -187,6 +187,7 @@ pub struct Catalog {
     sales: Vec<Arc<Sale>>,
     // A tree over integers: found sooner than by a hash that an enemy cannot foresee.
     by_item: BTreeMap<ItemId, Arc<Sale>>,
+    stock_ahead_ms: i64,
 }
 
 impl Catalog {
@@ -195,7 +196,19 @@ impl Catalog {
         let sales: Vec<Arc<Sale>> = sales.into_iter().map(Arc::new).collect();
         let by_item =
             sales.iter().flat_map(|sale| sale.items.iter().map(|item| (item.id, Arc::clone(sale)))).collect();
-        Self { sales, by_item }
+        Self { sales, by_item, stock_ahead_ms: 0 }
+    }
+
+    /// The same with how far the stock's clock is ahead of ours.
+    #[must_use]
+    pub fn with_stock_ahead(self, ms: i64) -> Self {
+        Self { stock_ahead_ms: ms, ..self }
+    }
+
+    /// How many milliseconds the stock's clock, which decides windows, is ahead of this machine's, as
+    /// last seen; negative when it is behind.
+    pub fn stock_ahead_ms(&self) -> i64 {
+        self.stock_ahead_ms
     }
 
     /// The sale an item is in.

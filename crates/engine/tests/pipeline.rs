@@ -4,10 +4,11 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use doorbuster_engine::clock::Clock;
+use doorbuster_engine::clock::{Clock, ManualClock};
 use doorbuster_engine::engine::PurchaseOutcome;
 use doorbuster_engine::fault::{BackendError, Fault, Layer};
 use doorbuster_engine::gate::Refusal;
@@ -242,6 +243,26 @@ async fn load(world: &World, stock: &dyn doorbuster_engine::stock::Stock, quanti
     stock.begin_load(bucket, &sale.terms, token).await.unwrap();
     stock.load(bucket, token, 0, &LoadPage::Items(vec![(support::ITEM, quantity)])).await.unwrap();
     stock.finish_load(bucket, token, ReadBack { seq: 0, pages: 1 }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_gateway_whose_clock_is_wrong_opens_with_the_stock() {
+    use doorbuster_engine::workers::Worker as _;
+    let world = World::new().await;
+    let sale = world.sale(5, 1).await;
+    // The stock's clock stays; this machine's falls back to before the sale.
+    let theirs = Arc::new(ManualClock::at(world.clock.now()));
+    let stock: Arc<dyn doorbuster_engine::stock::Stock> =
+        Arc::new(doorbuster_engine::stock::EmbeddedStock::new(theirs));
+    load(&world, stock.as_ref(), 5).await;
+    world.stock.replace(stock);
+    let before = sale.terms.opens_at.minus(Duration::from_secs(30));
+    world.clock.jump(before);
+    let refused = world.buy("alice").await;
+    assert!(matches!(refused, PurchaseOutcome::Refused(Refusal::NotStarted { .. })), "{refused:?}");
+
+    world.watch().step().await.unwrap();
+    accepted(world.buy("alice").await);
 }
 
 #[tokio::test]

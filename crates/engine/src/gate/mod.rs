@@ -152,7 +152,7 @@ impl Gate {
         let catalog = self.catalog.load();
         let sale = catalog.sale_of(attempt.item).ok_or(Refusal::ItemNotFound)?;
         let bearer = attempt.bearer.ok_or(Refusal::NoToken)?;
-        self.within_window(sale)?;
+        self.within_window(sale, catalog.stock_ahead_ms())?;
         let flagged = self.flags.is_sold_out(attempt.item, self.clock.monotonic());
         if flagged && !self.winners.may_include(sale.id, bearer) {
             return Err(Refusal::SoldOut);
@@ -172,8 +172,10 @@ impl Gate {
         self.claim(attempt, sale, user)
     }
 
-    fn within_window(&self, sale: &Sale) -> Result<(), Refusal> {
-        let now = self.clock.now();
+    /// By the stock's clock as far as it is known: a gateway whose own clock is wrong says the same as
+    /// the others.
+    fn within_window(&self, sale: &Sale, stock_ahead_ms: i64) -> Result<(), Refusal> {
+        let now = self.clock.now().ahead_by(stock_ahead_ms);
         if now >= sale.terms.closes_at || sale.terms.state == SaleState::Closed {
             return Err(Refusal::Ended);
         }

@@ -8,10 +8,11 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
 use super::{Backends, Step, Worker};
+use crate::clock::Timestamp;
 use crate::delivery::Position;
 use crate::fault::BackendError;
 use crate::order::Epoch;
-use crate::sale::Catalog;
+use crate::sale::{Catalog, Sale, SaleState};
 use crate::stock::BucketId;
 
 /// When new orders are refused as BUSY, and when they are taken again.
@@ -28,6 +29,15 @@ impl Default for WatchLimits {
         Self { queue_lag_max: 200_000, outbox_age_max: Duration::from_secs(30) }
     }
 }
+
+/// A sale's outbox is looked at until this long after its last payment could have begun.
+const LOOKED_AT_AFTER_CLOSING: Duration = Duration::from_secs(3_600);
+
+/// What rounding to milliseconds may make of two equal clocks.
+const CLOCK_GRAIN_MS: u64 = 2;
+
+/// A difference that somebody should mend.
+const CLOCK_WARNING_MS: u64 = 100;
 
 /// Whether new orders are refused because something behind the gate is too far behind.
 #[derive(Debug, Default)]
@@ -68,7 +78,10 @@ impl Watch {
     /// # Errors
     /// What the ledger reports; the old catalog stays.
     pub async fn refresh(&self) -> Result<(), BackendError> {
-        self.catalog.store(Arc::new(Catalog::new(self.backends.ledger.sales().await?)));
+        let sales = self.backends.ledger.sales().await?;
+        // Several watches write into one catalog; what one has seen of the clock, the others keep.
+        let ahead_ms = self.catalog.load().stock_ahead_ms();
+        self.catalog.store(Arc::new(Catalog::new(sales).with_stock_ahead(ahead_ms)));
         Ok(())
     }
 
@@ -81,20 +94,38 @@ impl Watch {
         Ok(behind(&positions, &self.backends.queue.end_positions().await?))
     }
 
-    async fn outbox_age(&self) -> Result<Duration, BackendError> {
-        let mut oldest = Duration::ZERO;
-        for sale in self.catalog.load().sales() {
-            if sale.epoch == Epoch(0) {
+    /// The age of the oldest outbox entry, and how far the stock's clock is ahead of ours.
+    async fn look_at_stock(&self) -> Result<(Duration, i64), BackendError> {
+        let Backends { stock, clock, .. } = &self.backends;
+        let (mut oldest, mut ahead_ms) = (Duration::ZERO, 0);
+        for sale in self.catalog.load_full().sales() {
+            let begun = clock.now();
+            if sale.epoch == Epoch(0) || is_over(sale, begun) {
                 continue;
             }
             let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
-            if let Some(level) = self.backends.stock.level(bucket).await? {
+            if let Some(level) = stock.level(bucket).await? {
                 oldest =
                     oldest.max(level.oldest_unconfirmed.map_or(Duration::ZERO, |at| level.now.since(at)));
+                ahead_ms = difference_ms(begun, level.now, clock.now());
             }
         }
-        Ok(oldest)
+        Ok((oldest, ahead_ms))
     }
+}
+
+/// Nothing of a sale that was closed so long ago waits in an outbox.
+fn is_over(sale: &Sale, now: Timestamp) -> bool {
+    let last_payment = sale.terms.closes_at.plus(sale.payment_window).plus(LOOKED_AT_AFTER_CLOSING);
+    sale.terms.state == SaleState::Closed && now > last_payment
+}
+
+/// How far another clock is ahead, which was read between two looks at ours. What the time between the
+/// looks explains is no difference.
+fn difference_ms(begun: Timestamp, theirs: Timestamp, ended: Timestamp) -> i64 {
+    let half = ended.as_ms().saturating_sub(begun.as_ms()) / 2;
+    let difference = theirs.as_ms().saturating_sub(begun.as_ms().saturating_add(half));
+    if difference.unsigned_abs() <= half.unsigned_abs() + CLOCK_GRAIN_MS { 0 } else { difference }
 }
 
 #[async_trait]
@@ -111,14 +142,34 @@ impl Worker for Watch {
         if let Ok(positions) = &positions {
             self.recorded.clone_from(positions);
         }
-        let (ends, age) = (self.backends.queue.end_positions().await, self.outbox_age().await);
-        self.judge(ends.as_ref().ok().map(|ends| behind(&self.recorded, ends)), age.as_ref().ok().copied());
-        refreshed.and(positions.map(drop)).and(ends.map(drop)).and(age.map(drop))?;
+        let (ends, stock) = (self.backends.queue.end_positions().await, self.look_at_stock().await);
+        let age = stock.as_ref().ok().map(|(age, _)| *age);
+        self.judge(ends.as_ref().ok().map(|ends| behind(&self.recorded, ends)), age);
+        if let Ok((_, ahead_ms)) = stock {
+            self.note_stock_ahead(ahead_ms);
+        }
+        refreshed.and(positions.map(drop)).and(ends.map(drop)).and(stock.map(drop))?;
         Ok(Step::Idle)
     }
 }
 
 impl Watch {
+    /// Gates go by the stock's clock from now on.
+    fn note_stock_ahead(&self, ahead_ms: i64) {
+        let catalog = self.catalog.load_full();
+        if catalog.stock_ahead_ms() == ahead_ms {
+            return;
+        }
+        if ahead_ms.unsigned_abs() >= CLOCK_WARNING_MS {
+            tracing::warn!(
+                ahead_ms,
+                "the stock's clock, which decides when a sale opens, and this machine's differ: set both by NTP"
+            );
+        }
+        let sales = catalog.sales().iter().map(|sale| sale.as_ref().clone()).collect();
+        self.catalog.store(Arc::new(Catalog::new(sales).with_stock_ahead(ahead_ms)));
+    }
+
     /// Half the limit to come back: a value that hovers around the limit does not flap.
     fn judge(&self, lag: Option<u64>, age: Option<Duration>) {
         let was = self.backpressure.is_on();
@@ -145,4 +196,22 @@ fn behind(positions: &[Position], ends: &[Position]) -> u64 {
         end.next.saturating_sub(next.map_or(0, |it| it.next))
     });
     behind.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_journey_does_not_explain_is_a_difference() {
+        let at = Timestamp::from_ms;
+        assert_eq!(difference_ms(at(1_000), at(1_005), at(1_010)), 0);
+        assert_eq!(
+            difference_ms(at(1_000), at(1_012), at(1_010)),
+            0,
+            "the reply may have taken all of the time"
+        );
+        assert_eq!(difference_ms(at(1_000), at(31_005), at(1_010)), 30_000);
+        assert_eq!(difference_ms(at(31_000), at(1_005), at(31_010)), -30_000);
+    }
 }

@@ -356,14 +356,12 @@ impl World {
     }
 
     pub(crate) async fn refresh(&self) {
-        let shared = self.engine.shared();
-        let watch = Watch::new(
-            self.backends.clone(),
-            Arc::clone(&self.catalog),
-            Arc::clone(&shared.backpressure),
-            WatchLimits::default(),
-        );
-        watch.refresh().await.unwrap();
+        self.watch().refresh().await.unwrap();
+    }
+
+    pub(crate) fn watch(&self) -> Watch {
+        let backpressure = Arc::clone(&self.engine.shared().backpressure);
+        Watch::new(self.backends.clone(), Arc::clone(&self.catalog), backpressure, WatchLimits::default())
     }
 
     pub(crate) async fn buy(&self, user: &str) -> PurchaseOutcome {

@@ -34,7 +34,9 @@ pub(super) async fn version() -> Response {
 }
 
 pub(super) async fn time(State(state): State<ApiState>) -> Response {
-    let now = state.engine.shared().backends.clock.now();
+    // Pages count down by the clock that opens the sale.
+    let shared = state.engine.shared();
+    let now = shared.backends.clock.now().ahead_by(shared.catalog.load().stock_ahead_ms());
     fresh_json(&TimeView { now: views::time(now), epoch_ms: now.as_ms() })
 }
 
