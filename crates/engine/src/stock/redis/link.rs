@@ -134,7 +134,7 @@ impl Links {
     async fn info(&self) -> Result<String, Failed> {
         let mut command = redis::cmd("INFO");
         command.arg("everything");
-        let reply = match self.link().await?.0 {
+        let reply = match self.link(&self.of_this_thread()).await?.0 {
             Link::Server(_) => self.send(&command).await?,
             Link::Cluster(mut cluster) => {
                 let masters = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
@@ -145,38 +145,21 @@ impl Links {
     }
 
     async fn send(&self, command: &Cmd) -> Result<Value, Failed> {
-        let (link, made) = self.link().await?;
+        // Kept for the whole call, which another thread may finish.
+        let mine = self.of_this_thread();
+        let (link, made) = self.link(&mine).await?;
         let result = match link {
             Link::Server(mut server) => command.query_async::<Value>(&mut server).await,
             Link::Cluster(cluster) => follow(cluster, command).await,
         };
         if let Err(error) = &result {
-            self.note_failure(made, error);
+            note_failure(&mine, made, error);
         }
         result.map_err(Failed::Sent)
     }
 
-    /// Gives this thread's connection up when it is of no more use.
-    fn note_failure(&self, made: u64, error: &RedisError) {
-        let mine = self.of_this_thread();
-        // A slot that is locked is getting another connection already.
-        let Ok(mut slot) = mine.try_lock() else { return };
-        if slot.made != made {
-            return;
-        }
-        slot.timeouts += u32::from(error.is_timeout());
-        let most = match &slot.link {
-            Some(Link::Cluster(_)) => CLUSTER_TIMEOUTS_MAX,
-            Some(Link::Server(_)) | None => SERVER_TIMEOUTS_MAX,
-        };
-        if is_broken(error) || slot.timeouts >= most {
-            slot.link = None;
-        }
-    }
-
-    /// This thread's connection and its number; made if there is none.
-    async fn link(&self) -> Result<(Link, u64), Failed> {
-        let mine = self.of_this_thread();
+    /// A thread's connection and its number; made if there is none.
+    async fn link(&self, mine: &Mutex<Slot>) -> Result<(Link, u64), Failed> {
         let mut slot = mine.lock().await;
         if let Some(link) = &slot.link {
             return Ok((link.clone(), slot.made));
@@ -305,6 +288,23 @@ fn is_refusal(code: &str) -> bool {
 fn code_within(detail: &str) -> Option<&str> {
     let code = detail.split_once(": -")?.1.split(' ').next()?;
     code.bytes().all(|byte| byte.is_ascii_uppercase()).then_some(code)
+}
+
+/// Gives a connection up when it is of no more use.
+fn note_failure(mine: &Mutex<Slot>, made: u64, error: &RedisError) {
+    // A slot that is locked is getting another connection already.
+    let Ok(mut slot) = mine.try_lock() else { return };
+    if slot.made != made {
+        return;
+    }
+    slot.timeouts += u32::from(error.is_timeout());
+    let most = match &slot.link {
+        Some(Link::Cluster(_)) => CLUSTER_TIMEOUTS_MAX,
+        Some(Link::Server(_)) | None => SERVER_TIMEOUTS_MAX,
+    };
+    if is_broken(error) || slot.timeouts >= most {
+        slot.link = None;
+    }
 }
 
 /// Whether the connection is of no more use: gone, or to a server that is no master any more.
