@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// How often a condition is looked at before a test gives up, and the pause between two looks.
-const LOOKS_MAX: u32 = 4_000;
+const LOOKS_MAX: u32 = 12_000;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Waits until `condition` holds; holds this thread up meanwhile.
