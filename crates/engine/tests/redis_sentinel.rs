@@ -56,14 +56,15 @@ fn a_master_behind_sentinel_keeps_every_promise() {
 }
 
 #[tokio::test]
-async fn a_sale_goes_on_at_the_new_master_when_the_old_one_hangs() {
+async fn a_sale_goes_on_at_the_new_master_when_the_old_ones_machine_hangs() {
     let watched = Watched::start();
     let stock = connect(&watched).await;
     sale::open(stock.as_ref(), 10, 1).await;
     held(stock.as_ref(), 1).await;
     until_copied(&watched);
-    // It neither answers nor closes its connections.
+    // Master and sentinel on it neither answer nor close their connections.
     watched.master.freeze();
+    watched.sentinels[0].freeze();
     let error = stock.reserve(BUCKET, &[sale::wish(2)]).await.unwrap_err();
     assert_eq!(error.fault, Fault::Ambiguous);
     watched.until_master_is(watched.replica.port);

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use futures_util::future::select_ok;
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
@@ -173,7 +174,7 @@ impl Links {
     async fn dial(&self) -> RedisResult<Link> {
         Ok(match &self.dialer {
             Dialer::Server(client) => Link::Server(self.dial_server(client).await?),
-            Dialer::Sentinel(sentinels) => Link::Server(self.dial_master(sentinels).await?),
+            Dialer::Sentinels(sentinels) => Link::Server(self.dial_master(sentinels).await?),
             Dialer::Cluster(client) => Link::Cluster(dial_cluster(client).await?),
         })
     }
@@ -182,8 +183,14 @@ impl Links {
         client.get_multiplexed_async_connection_with_config(&self.config).await
     }
 
-    async fn dial_master(&self, sentinels: &Mutex<SentinelClient>) -> RedisResult<MultiplexedConnection> {
-        sentinels.lock().await.get_async_connection_with_config(&self.config).await
+    /// The first sentinel that answers names the master. Asked one after the other, one that died with
+    /// the master's machine would use up the time of all.
+    async fn dial_master(&self, sentinels: &[Mutex<SentinelClient>]) -> RedisResult<MultiplexedConnection> {
+        let ask = async |sentinel: &Mutex<SentinelClient>| {
+            sentinel.lock().await.get_async_connection_with_config(&self.config).await
+        };
+        let (connection, _) = select_ok(sentinels.iter().map(|it| Box::pin(ask(it)))).await?;
+        Ok(connection)
     }
 
     fn of_this_thread(&self) -> Arc<Mutex<Slot>> {

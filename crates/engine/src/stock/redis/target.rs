@@ -31,9 +31,10 @@ pub(super) struct Target {
 
 /// Makes connections.
 pub(super) enum Dialer {
-    Server(Client),
-    Sentinel(Mutex<SentinelClient>),
-    Cluster(ClusterClient),
+    Server(Box<Client>),
+    /// One for each sentinel, so that all can be asked at once.
+    Sentinels(Vec<Mutex<SentinelClient>>),
+    Cluster(Box<ClusterClient>),
 }
 
 impl Target {
@@ -88,7 +89,7 @@ impl Target {
                     Some(certificates) => Client::build_with_tls(info, certificates),
                     None => Client::open(info),
                 };
-                client.map(Dialer::Server).map_err(unusable)
+                client.map(|it| Dialer::Server(Box::new(it))).map_err(unusable)
             }
             Kind::Cluster => {
                 let mut builder = ClusterClient::builder(infos)
@@ -100,30 +101,35 @@ impl Target {
                 if let Some(certificates) = certificates {
                     builder = builder.certs(certificates);
                 }
-                builder.build().map(Dialer::Cluster).map_err(unusable)
+                builder.build().map(|it| Dialer::Cluster(Box::new(it))).map_err(unusable)
             }
             Kind::Sentinel => {
-                let client = self.sentinel_client(infos, certificates).map_err(unusable)?;
-                Ok(Dialer::Sentinel(Mutex::new(client)))
+                let client = |info| self.sentinel_client(info, certificates.clone()).map(Mutex::new);
+                infos
+                    .into_iter()
+                    .map(client)
+                    .collect::<Result<_, _>>()
+                    .map(Dialer::Sentinels)
+                    .map_err(unusable)
             }
         }
     }
 
     fn sentinel_client(
         &self,
-        infos: Vec<ConnectionInfo>,
+        info: ConnectionInfo,
         certificates: Option<redis::TlsCertificates>,
     ) -> redis::RedisResult<SentinelClient> {
-        let login = infos.first().map(|info| info.redis_settings().clone()).unwrap_or_default();
-        let sentinels = infos.into_iter().map(|info| match info.addr() {
+        let login = info.redis_settings();
+        let sentinel = match info.addr() {
             // The sentinels' own connections are plain unless they are told otherwise.
             ConnectionAddr::TcpTls { host, port, .. } if !self.tls => {
                 ConnectionAddr::Tcp(host.clone(), *port)
             }
             address => address.clone(),
-        });
+        };
         let nodelay = TcpSettings::default().set_nodelay(true);
-        let mut builder = SentinelClientBuilder::new(sentinels, &self.path, SentinelServerType::Master)?
+        let mut builder = SentinelClientBuilder::new([sentinel], &self.path, SentinelServerType::Master)?
             .set_client_to_redis_tcp_settings(nodelay.clone())
             .set_client_to_sentinel_tcp_settings(nodelay);
         if let Some(user) = login.username() {
