@@ -165,7 +165,10 @@ impl Links {
         if let Some(link) = &slot.link {
             return Ok((link.clone(), slot.made));
         }
-        let dialled = tokio::time::timeout(self.connect_timeout * 2, self.dial()).await;
+        // A little more than one connection may take: a cluster is asked for its slots when the nodes
+        // that hang have been given up.
+        let longest = self.connect_timeout + self.connect_timeout / 5;
+        let dialled = tokio::time::timeout(longest, self.dial()).await;
         let link = dialled.map_err(|_| Failed::TooLate)?.map_err(Failed::Unsent)?;
         *slot = Slot { link: Some(link.clone()), made: slot.made + 1, timeouts: 0 };
         Ok((link, slot.made))

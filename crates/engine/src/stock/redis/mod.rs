@@ -61,7 +61,8 @@ pub struct RedisOptions {
     pub ca_file: Option<PathBuf>,
     /// PEM files with a certificate and its key, for servers that ask clients for one.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Longest wait for a connection.
+    /// Longest wait for a connection; below the time that the batcher gives a call, which else cannot
+    /// know that nothing was sent.
     pub connect_timeout: Duration,
     /// Longest wait for one reply.
     pub response_timeout: Duration,
@@ -77,7 +78,7 @@ impl RedisOptions {
             prefix: "doorbuster:".to_owned(),
             ca_file: None,
             certificate: None,
-            connect_timeout: Duration::from_millis(500),
+            connect_timeout: Duration::from_millis(400),
             response_timeout: Duration::from_millis(400),
             clock: RedisClock::Server,
         }
