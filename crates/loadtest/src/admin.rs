@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use doorbuster_wire::{
-    AuditReport, MarkPaid, OrderRow, Page, Paid, PreheatReport, Rebuild, RebuildReport, Restock, SaleDetail,
-    SaleDraft,
+    AuditReport, DeadLetter, DropDeadLetter, MarkPaid, OrderRow, Page, Paid, PreheatReport, Rebuild,
+    RebuildReport, ReplayDeadLetter, Replayed, Restock, SaleDetail, SaleDraft,
 };
 use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
@@ -226,6 +226,50 @@ impl AdminClient {
         self.get("/admin/api/audit").await
     }
 
+    /// Dead letters that wait, page by page, without their bytes; with the closed ones if `closed`.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn dead_letters(&self, closed: bool) -> Result<Vec<DeadLetter>, AdminError> {
+        self.all_pages(&format!("/admin/api/dead-letters?closed={closed}")).await
+    }
+
+    /// One dead letter.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; an unknown letter is a refusal with status 404.
+    pub async fn dead_letter(&self, letter_id: &str) -> Result<DeadLetter, AdminError> {
+        self.get(&format!("/admin/api/dead-letters/{}", checked(letter_id)?)).await
+    }
+
+    /// Applies a dead letter again.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; a record that still cannot be applied is a refusal with status 422, a letter
+    /// that is closed or whose order is final one with 409.
+    pub async fn replay_dead_letter(
+        &self,
+        letter_id: &str,
+        replay: &ReplayDeadLetter,
+    ) -> Result<Replayed, AdminError> {
+        self.post(&format!("/admin/api/dead-letters/{}/replay", checked(letter_id)?), replay).await
+    }
+
+    /// Closes a dead letter without applying it.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; a letter that is closed is a refusal with status 409.
+    pub async fn drop_dead_letter(
+        &self,
+        letter_id: &str,
+        drop: &DropDeadLetter,
+    ) -> Result<DeadLetter, AdminError> {
+        let path = format!("/admin/api/dead-letters/{}", checked(letter_id)?);
+        let body = serde_json::to_vec(drop)
+            .map_err(|_| AdminError::Argument("the request cannot be written as JSON"))?;
+        self.call(Method::DELETE, &path, Bytes::from(body)).await
+    }
+
     async fn all_pages<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, AdminError> {
         let endless =
             |reason: &str| AdminError::Unreadable { path: path.to_owned(), reason: reason.to_owned() };
@@ -331,7 +375,8 @@ fn checked(id: &str) -> Result<&str, AdminError> {
 
 /// A cursor is opaque, so everything that is not plain in it is escaped.
 fn page_path(path: &str, cursor: Option<&str>, limit: usize) -> String {
-    let mut full = format!("{path}?limit={limit}");
+    let separator = if path.contains('?') { '&' } else { '?' };
+    let mut full = format!("{path}{separator}limit={limit}");
     if let Some(cursor) = cursor {
         full.push_str("&cursor=");
         for byte in cursor.bytes() {

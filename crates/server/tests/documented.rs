@@ -41,7 +41,10 @@ fn documents(document: &Value, operation: &Value, reply: &Reply) -> bool {
 }
 
 fn filled(path: &str, sale: &str, item: &str) -> String {
-    path.replace("{saleId}", sale).replace("{itemId}", item).replace("{orderId}", ORDER)
+    path.replace("{saleId}", sale)
+        .replace("{itemId}", item)
+        .replace("{orderId}", ORDER)
+        .replace("{letterId}", "1")
 }
 
 #[test]
@@ -69,7 +72,11 @@ fn every_documented_operation_is_served_and_answers_as_documented() {
                 ask(&filled, Some(&token), Some(&json!([1]))),
                 ask(&path.replace(['{', '}'], "~"), Some(&token), some),
                 ask(
-                    &path.replace("{saleId}", "%ff").replace("{itemId}", "%ff").replace("{orderId}", "%ff"),
+                    &path
+                        .replace("{saleId}", "%ff")
+                        .replace("{itemId}", "%ff")
+                        .replace("{orderId}", "%ff")
+                        .replace("{letterId}", "%ff"),
                     Some(&token),
                     some,
                 ),

@@ -13,6 +13,10 @@
 //! | `GET /admin/api/orders/{orderId}` | | [`OrderRow`] |
 //! | `POST /admin/api/orders/{orderId}/mark-paid` | [`MarkPaid`] | [`Paid`] |
 //! | `GET /admin/api/audit` | | [`AuditReport`] |
+//! | `GET /admin/api/dead-letters?cursor=&limit=&closed=` | | [`Page`] of [`DeadLetter`] |
+//! | `GET /admin/api/dead-letters/{letterId}` | | [`DeadLetter`] |
+//! | `POST /admin/api/dead-letters/{letterId}/replay` | [`ReplayDeadLetter`] | [`Replayed`] |
+//! | `DELETE /admin/api/dead-letters/{letterId}` | [`DropDeadLetter`] | [`DeadLetter`] |
 
 use serde::{Deserialize, Serialize};
 
@@ -261,4 +265,74 @@ pub struct AuditFinding {
     pub invariant: String,
     /// What is wrong, with ids and figures.
     pub detail: String,
+}
+
+/// A record that could not be applied to the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeadLetter {
+    /// Its number.
+    pub id: String,
+    /// The topic it was read from.
+    pub topic: String,
+    /// The partition, from 0.
+    pub partition: u32,
+    /// Its offset there.
+    pub offset: String,
+    /// What was wrong with it.
+    pub why: String,
+    /// When it was parked: RFC 3339 in UTC.
+    pub parked_at: String,
+    /// Its length in bytes; 0 when the record itself could not be kept.
+    pub size: usize,
+    /// The record, base64; only where one letter is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<String>,
+    /// How it was closed; absent while it waits for somebody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closing: Option<DeadLetterClosing>,
+}
+
+/// How a dead letter was closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeadLetterClosing {
+    /// When: RFC 3339 in UTC.
+    pub at: String,
+    /// `replayed` or `dropped`.
+    pub how: String,
+    /// Who did it.
+    pub by: String,
+    /// Why; for a replay, the order's status afterwards.
+    pub reason: String,
+}
+
+/// Applies a dead letter again. Unknown members are refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReplayDeadLetter {
+    /// Who asks for it, 1 to 128 bytes; kept with the letter.
+    pub by: String,
+}
+
+/// What a replay did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Replayed {
+    /// The letter's number; it is closed now.
+    pub id: String,
+    /// `RECORDED`: the order has its row now. `KNOWN`: it had it before, nothing changed.
+    pub outcome: String,
+    /// The order.
+    pub order: OrderRow,
+}
+
+/// Gives a dead letter up. Unknown members are refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DropDeadLetter {
+    /// Who gives it up, 1 to 128 bytes; kept with the letter.
+    pub by: String,
+    /// Why, 1 to 500 bytes; kept with the letter.
+    pub reason: String,
 }

@@ -1,5 +1,6 @@
 //! The staff's listener: sales, orders, payments by hand, audit. Own address, own tokens.
 
+mod dead_letters;
 mod orders;
 mod sales;
 mod tokens;
@@ -108,6 +109,9 @@ fn router(state: AdminState) -> Router {
         .route("/admin/api/sales/{sale}/orders", get(orders::list))
         .route("/admin/api/orders/{order}", get(orders::show))
         .route("/admin/api/orders/{order}/mark-paid", post(orders::mark_paid))
+        .route("/admin/api/dead-letters", get(dead_letters::list))
+        .route("/admin/api/dead-letters/{letter}", get(dead_letters::show).delete(dead_letters::drop_letter))
+        .route("/admin/api/dead-letters/{letter}/replay", post(dead_letters::replay))
         .route("/admin/api/audit", get(run_audit))
         .route("/metrics", get(metrics))
         .route("/livez", get(live))

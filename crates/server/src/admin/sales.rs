@@ -30,7 +30,7 @@ const REASON_MAX: usize = 200;
 /// Longest wait for a preheat or a rebuild before its report is asked for again.
 const LOAD_PATIENCE: Duration = Duration::from_secs(30);
 
-type JsonBody<T> = Result<axum::Json<T>, axum::extract::rejection::JsonRejection>;
+pub(super) type JsonBody<T> = Result<axum::Json<T>, axum::extract::rejection::JsonRejection>;
 
 pub(super) fn body<T>(body: JsonBody<T>, id: RequestId) -> Result<T, ApiError> {
     match body {

@@ -40,6 +40,9 @@ fn remedy(error: &anyhow::Error) -> Option<&'static str> {
         AdminError::Refused { error, .. } if error == "SALE_NOT_FOUND" => {
             Some("`doorbuster sale list` shows every sale with its id")
         }
+        AdminError::Refused { error, .. } if error == "DEAD_LETTER_NOT_FOUND" => {
+            Some("`doorbuster dead-letter list --closed` shows every letter with its number")
+        }
         // A wrong path on the right listener cannot come from here: each has a word of its own.
         AdminError::Refused { status: 404, error, .. } if error == "NOT_FOUND" => Some(WRONG_LISTENER),
         AdminError::Unreadable { .. } => Some(WRONG_LISTENER),
@@ -65,6 +68,7 @@ mod tests {
         for (error, says) in [
             (refused(401, "UNAUTHENTICATED"), "--admin-token-file"),
             (refused(404, "SALE_NOT_FOUND"), "sale list"),
+            (refused(404, "DEAD_LETTER_NOT_FOUND"), "dead-letter list"),
             (refused(404, "NOT_FOUND"), "not the buyers' listener"),
             (unreachable, "doorbuster serve"),
         ] {

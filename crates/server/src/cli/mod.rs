@@ -7,6 +7,7 @@ mod completions;
 mod config;
 mod confirm;
 mod csv;
+mod dead_letter;
 mod demo;
 mod doctor;
 mod draft;
@@ -56,6 +57,8 @@ enum Command {
     Sale(sale::SaleArgs),
     /// Look at orders
     Order(order::OrderArgs),
+    /// Look at records that could not be applied, apply them again or give them up
+    DeadLetter(dead_letter::DeadLetterArgs),
     /// Mint access tokens for try-outs
     Token(token::TokenArgs),
     /// Look at a PostgreSQL ledger's schema, and bring it up to date
@@ -148,6 +151,7 @@ fn run(command: Command) -> anyhow::Result<Verdict> {
             Command::Serve(args) => serve::run(args).await,
             Command::Sale(args) => sale::run(args).await,
             Command::Order(args) => order::run(args).await,
+            Command::DeadLetter(args) => dead_letter::run(args).await,
             Command::Token(args) => token::run(&args),
             Command::Migrate(args) => migrate::run(args).await,
             Command::Audit(args) => audit::run(args).await,

@@ -110,6 +110,10 @@ fn a_sale_is_run_rebuilt_copied_and_exported() {
     let doctor = folder.run(&["doctor", "--set", "data.dir=data"]);
     assert!(doctor.stdout.contains("in use by process"), "{doctor:?}");
     assert_eq!(staff.run(&["sale", "close", "1"]).code, 2, "nobody can be asked");
+    assert_eq!(staff.json(&["dead-letter", "list", "--closed"]).as_array().map(Vec::len), Some(0));
+    assert_eq!(stdout_of(staff.run(&["dead-letter", "list"])), "no dead letters\n");
+    let drop = ["dead-letter", "drop", "1", "--by", "ada", "--reason", "a test"];
+    assert_eq!(staff.run(&drop).code, 2, "nobody can be asked");
     assert_eq!(staff.json(&["sale", "close", "1", "--yes"])["state"], "closed");
     assert_eq!(staff.json(&["audit"])["ok"], true);
 }
@@ -136,6 +140,9 @@ fn what_the_server_refuses_is_said_with_what_to_do() {
         (&["rebuild", "1", "--yes", "--admin-token-file", "viewer"], "token of an operator"),
         (&["rebuild", "1", "--yes", "--reason", ""], "reason needs 1 to 200 bytes"),
         (&["order", "get", "7"], "is a UUID"),
+        (&["dead-letter", "show", "7"], "dead-letter list"),
+        (&["dead-letter", "replay", "7", "--by", "ada"], "dead-letter list"),
+        (&["dead-letter", "drop", "7", "--by", "ada", "--reason", "x", "--yes"], "dead-letter list"),
         (&["sale", "list", "--admin-url", &buyers], "not the buyers' listener"),
         (&["sale", "create", "--file", "past.toml"], "over already"),
         (&["sale", "create", "--file", "past.toml", "--dry-run"], "over already"),
