@@ -23,10 +23,13 @@ pub(crate) struct MigrateArgs {
 #[derive(Subcommand)]
 enum MigrateCommand {
     /// Every step, and whether it was applied
+    #[command(after_help = "Example:\n  doorbuster migrate status --config shop.toml")]
     Status,
     /// Apply the missing steps; several programs at once wait for each other
+    #[command(after_help = "Example:\n  doorbuster migrate up --config shop.toml")]
     Up,
     /// Make database roles with just the rights that gateways, recorders and keepers need
+    #[command(after_help = "Example:\n  doorbuster migrate roles --config shop.toml")]
     Roles,
 }
 
@@ -41,11 +44,11 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<Verdict> {
             return Ok(Verdict::Fine);
         }
     };
-    args.output.print(&steps, describe)?;
+    args.output.print(&steps, |steps| describe(steps))?;
     Ok(Verdict::Fine)
 }
 
-fn describe(steps: &Vec<Migration>) -> String {
+fn describe(steps: &[Migration]) -> String {
     let row = |step: &Migration| vec![step.version.to_string(), step.state.to_owned(), step.name.clone()];
     output::table(&["version", "state", "name"], &steps.iter().map(row).collect::<Vec<_>>())
 }
