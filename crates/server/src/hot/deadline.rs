@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use futures_util::task::AtomicWaker;
 use slab::Slab;
 
 use super::Limits;
@@ -62,7 +61,9 @@ pub(super) struct Activity {
     told: AtomicU8,
     /// Looks in a row, while the server stops, that saw no request being answered.
     quiet: AtomicU8,
-    task: AtomicWaker,
+    /// Woken, not used up, by each change of `told`. Locked when a connection begins and is told
+    /// something, never for a request.
+    task: Mutex<Option<Waker>>,
 }
 
 impl Activity {
@@ -73,7 +74,7 @@ impl Activity {
             suspicion: AtomicU8::new(Trust::Full as u8),
             told: AtomicU8::new(Told::Serve as u8),
             quiet: AtomicU8::new(0),
-            task: AtomicWaker::new(),
+            task: Mutex::default(),
         };
         // The first head is awaited as long as any head.
         activity.set(HEAD);
@@ -125,9 +126,13 @@ impl Activity {
         }
     }
 
-    /// `task` is woken when the connection is told something.
+    fn task(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `task` is woken whenever the connection is told something.
     pub(super) fn wakes(&self, task: &Waker) {
-        self.task.register(task);
+        *self.task() = Some(task.clone());
     }
 
     /// What the connection is to do.
@@ -142,7 +147,9 @@ impl Activity {
 
     fn tell(&self, told: Told) {
         self.told.fetch_max(told as u8, Ordering::Relaxed);
-        self.task.wake();
+        if let Some(task) = &*self.task() {
+            task.wake_by_ref();
+        }
     }
 
     /// Whether it has been doing the same for longer than the limits allow, at the latest look.
@@ -164,7 +171,9 @@ impl Activity {
             self.quiet.store(0, Ordering::Relaxed);
             return false;
         }
-        self.quiet.fetch_add(1, Ordering::Relaxed) + 1 >= LEAVE_LOOKS
+        let looks = self.quiet.load(Ordering::Relaxed).saturating_add(1);
+        self.quiet.store(looks, Ordering::Relaxed);
+        looks >= LEAVE_LOOKS
     }
 }
 
@@ -227,6 +236,8 @@ impl Open {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Wake;
+
     use super::*;
 
     fn limits() -> Limits {
@@ -272,6 +283,32 @@ mod tests {
         activity.received();
         activity.received();
         assert_eq!(looks_until_told(&open, &activity), 5);
+    }
+
+    #[derive(Default)]
+    struct Wakes(AtomicU64);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn everything_that_a_connection_is_told_wakes_it() {
+        let open = Open::default();
+        let (_, activity) = open.enter();
+        let wakes = Arc::new(Wakes::default());
+        activity.wakes(&Waker::from(Arc::clone(&wakes)));
+        open.finish();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        for _ in 0..LEAVE_LOOKS {
+            open.end_quiet();
+        }
+        assert_eq!((activity.told(), wakes.0.load(Ordering::Relaxed)), (Told::End, 2));
+        for _ in 0..1_000 {
+            open.end_quiet();
+        }
     }
 
     #[test]
