@@ -3,6 +3,7 @@
 //! Calls that wait for the writer share one commit: each runs in a savepoint of its own, and
 //! nobody is answered before the commit they share is on the disk.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -79,7 +80,7 @@ impl Db {
     ) -> Result<T, BackendError> {
         let (answer, answered) = oneshot::channel();
         let job: WriteJob = Box::new(move |connection| {
-            let worked = in_savepoint(connection, work).map_err(|error| fault(what, error));
+            let worked = in_savepoint(what, connection, work);
             Box::new(move |committed| {
                 // A caller that is gone does not undo the work.
                 let _ = answer.send(match committed {
@@ -105,8 +106,8 @@ impl Db {
     ) -> Result<T, BackendError> {
         let (answer, answered) = oneshot::channel();
         let job: ReadJob = Box::new(move |connection| {
-            let read = connection.transaction().and_then(|transaction| work(&transaction));
-            let _ = answer.send(read.map_err(|error| fault(what, error)));
+            let read = || connection.transaction().and_then(|transaction| work(&transaction));
+            let _ = answer.send(unpanicked(what, read));
         });
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.readers.len();
         send(&self.readers[turn], job, what)?;
@@ -193,18 +194,37 @@ fn write_group(
 }
 
 fn in_savepoint<T>(
+    what: &'static str,
     connection: &Connection,
     work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-) -> rusqlite::Result<T> {
-    connection.prepare_cached("SAVEPOINT job")?.execute([])?;
-    let worked = work(connection);
+) -> Result<T, BackendError> {
+    let run = |sql| {
+        let ran = connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+        ran.map_err(|error| fault(what, error))
+    };
+    run("SAVEPOINT job")?;
+    let worked = unpanicked(what, || work(connection));
     if worked.is_err() && !connection.is_autocommit() {
-        connection.prepare_cached("ROLLBACK TO job")?.execute([])?;
+        run("ROLLBACK TO job")?;
     }
     if !connection.is_autocommit() {
-        connection.prepare_cached("RELEASE job")?.execute([])?;
+        run("RELEASE job")?;
     }
     worked
+}
+
+/// Works; a panic, which is a fault of ours, fails this call alone and not all that come after it.
+/// The work is undone, so it may be repeated.
+fn unpanicked<T>(what: &'static str, work: impl FnOnce() -> rusqlite::Result<T>) -> Result<T, BackendError> {
+    // What the work leaves half done is in the database only, where it is rolled back.
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(worked) => worked.map_err(|error| fault(what, error)),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("of unknown kind");
+            Err(BackendError::new(Layer::Ledger, Fault::Transient, format!("{what}: a panic: {text}")))
+        }
+    }
 }
 
 fn fault(what: &'static str, error: rusqlite::Error) -> BackendError {
@@ -216,4 +236,40 @@ fn fault(what: &'static str, error: rusqlite::Error) -> BackendError {
         _ => Fault::Permanent,
     };
     BackendError::new(Layer::Ledger, kind, what).caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn insert(connection: &Connection, number: i64) -> rusqlite::Result<usize> {
+        connection.execute("INSERT INTO it VALUES (?1)", [number])
+    }
+
+    #[tokio::test]
+    async fn a_panic_fails_its_own_call_and_undoes_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let db = Db::open(&folder.path().join("db"), |connection| {
+            connection.execute_batch("CREATE TABLE it (number INTEGER)").map_err(SqliteError::from)
+        });
+        let db = db.unwrap();
+
+        let panicked = db.write("insert", |connection| {
+            insert(connection, 1)?;
+            panic!("on purpose")
+        });
+        let (panicked, other): (Result<(), _>, _) =
+            tokio::join!(panicked, db.write("insert", |connection| insert(connection, 2)));
+        let failed = panicked.unwrap_err();
+        assert_eq!((failed.fault, failed.to_string().contains("on purpose")), (Fault::Transient, true));
+        assert_eq!(other.unwrap(), 1);
+
+        for _ in 0..2 * READERS {
+            let read: Result<(), _> = db.read("read", |_| panic!("on purpose")).await;
+            assert_eq!(read.unwrap_err().fault, Fault::Transient);
+        }
+        let numbers =
+            db.read("read", |tx| tx.query_row("SELECT sum(number) FROM it", [], |row| row.get::<_, i64>(0)));
+        assert_eq!(numbers.await.unwrap(), 2);
+    }
 }
