@@ -48,6 +48,7 @@ async fn a_length_that_is_in_doubt_hides_no_second_request() {
         ("chunked twice", "transfer-encoding: chunked, identity", "0\r\n\r\n", true),
         ("xchunked", "transfer-encoding: xchunked", "0\r\n\r\n", true),
         ("two lengths that differ", "content-length: 0\r\ncontent-length: 2", "", true),
+        ("two lengths that are equal", "content-length: 2\r\ncontent-length: 2", "{}", true),
         ("a list of lengths", "content-length: 0, 2", "", true),
         ("a length with a sign", "content-length: +5", "{   }", true),
         ("a hexadecimal length", "content-length: 0x5", "{   }", true),

@@ -221,7 +221,9 @@ fn check_framing(request: &Request<Incoming>, trust: Trust) -> Result<(), Box<Pr
         return Err(Box::new(problem::HEAD_TOO_LARGE.problem()));
     }
     if trust == Trust::BadHead {
-        return refuse("Every line of a request's head must end in CR LF.");
+        return refuse(
+            "Every line of a request's head must end in CR LF, and one alone may be Content-Length.",
+        );
     }
     if headers.get_all(CONTENT_LENGTH).iter().count() + usize::from(headers.contains_key(TRANSFER_ENCODING))
         > 1

@@ -89,7 +89,7 @@ impl AsyncRead for Watched {
             let answering = self.activity.is_answering();
             match self.lines.look(came, answering) {
                 LineEnds::Good => {}
-                LineEnds::BareInHead => self.activity.suspect(Trust::BadHead),
+                LineEnds::BadHead => self.activity.suspect(Trust::BadHead),
                 LineEnds::BareBehindHead => self.activity.suspect(Trust::LastRequest),
             }
         }
@@ -122,39 +122,83 @@ impl AsyncWrite for Watched {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineEnds {
     Good,
-    /// A line of a request's head ends in LF alone: two parsers may see two different requests.
-    BareInHead,
+    /// A line of a request's head ends in LF alone, or a second one begins as Content-Length: two
+    /// parsers may see two different requests.
+    BadHead,
     /// An LF alone stands in a body, or in whatever follows the head: what comes behind this
     /// request is not trusted.
     BareBehindHead,
 }
 
-/// Watches line ends over the pieces in which a head may come.
-#[derive(Debug, Default)]
+/// Watches lines over the pieces in which a head may come.
+#[derive(Debug)]
 struct Lines {
     /// The last three bytes, for an end of head or a line end that is cut by a read.
     tail: [u8; 3],
+    /// How much of [`LENGTH`] the line at hand begins with; [`NO_LENGTH`] when it is another.
+    matched: usize,
+    /// Lines of the head at hand that begin so. Hyper folds equal ones, so only the bytes tell.
+    lengths: usize,
+}
+
+const LENGTH: &[u8] = b"content-length:";
+const NO_LENGTH: usize = usize::MAX;
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self { tail: [0; 3], matched: NO_LENGTH, lengths: 0 }
+    }
 }
 
 impl Lines {
     fn look(&mut self, came: &[u8], answering: bool) -> LineEnds {
+        let tail = self.tail;
         let at = |index: usize, back: usize| match index.checked_sub(back) {
             Some(index) => came[index],
-            None => self.tail[3 + index - back],
+            None => tail[3 + index - back],
         };
         let mut behind_head = answering;
         let mut seen = LineEnds::Good;
+        self.line_goes_on(came);
         for index in memchr::memchr_iter(b'\n', came) {
             if at(index, 1) != b'\r' {
-                seen = if behind_head { LineEnds::BareBehindHead } else { LineEnds::BareInHead };
+                seen = if behind_head { LineEnds::BareBehindHead } else { LineEnds::BadHead };
                 break;
             }
-            behind_head |= at(index, 2) == b'\n' && at(index, 3) == b'\r';
+            if behind_head {
+                continue;
+            }
+            if at(index, 2) == b'\n' && at(index, 3) == b'\r' {
+                behind_head = true;
+                self.lengths = 0;
+                continue;
+            }
+            self.matched = 0;
+            self.line_goes_on(&came[index + 1..]);
+            if self.lengths > 1 {
+                seen = LineEnds::BadHead;
+                break;
+            }
         }
         for byte in &came[came.len().saturating_sub(3)..] {
             self.tail = [self.tail[1], self.tail[2], *byte];
         }
         seen
+    }
+
+    /// The line at hand begins or goes on with these bytes.
+    fn line_goes_on(&mut self, bytes: &[u8]) {
+        let Some(wanted) = LENGTH.get(self.matched..) else { return };
+        let count = wanted.len().min(bytes.len());
+        if !bytes[..count].eq_ignore_ascii_case(&wanted[..count]) {
+            self.matched = NO_LENGTH;
+            return;
+        }
+        self.matched += count;
+        if self.matched == LENGTH.len() {
+            self.lengths += 1;
+            self.matched = NO_LENGTH;
+        }
     }
 }
 
@@ -172,9 +216,22 @@ mod tests {
     fn a_bare_line_feed_is_told_apart_by_where_it_stands() {
         assert_eq!(look(&["GET / HTTP/1.1\r\nHost: a\r\n\r\n"]), LineEnds::Good);
         assert_eq!(look(&["GET / HTTP/1.1\r\nHost: a\r", "\n\r\n"]), LineEnds::Good);
-        assert_eq!(look(&["GET / HTTP/1.1\nHost: a\n\n"]), LineEnds::BareInHead);
-        assert_eq!(look(&["GET / HTTP/1.1\r\nHost: a", "\n\r\n"]), LineEnds::BareInHead);
+        assert_eq!(look(&["GET / HTTP/1.1\nHost: a\n\n"]), LineEnds::BadHead);
+        assert_eq!(look(&["GET / HTTP/1.1\r\nHost: a", "\n\r\n"]), LineEnds::BadHead);
         assert_eq!(look(&["POST / HTTP/1.1\r\nHost: a\r\n\r\n{\n}"]), LineEnds::BareBehindHead);
         assert_eq!(look(&["POST / HTTP/1.1\r\n\r", "\n{\n}"]), LineEnds::BareBehindHead);
+    }
+
+    #[test]
+    fn a_second_length_is_seen_wherever_the_head_is_cut() {
+        let head = "POST / HTTP/1.1\r\nContent-Length: 5\r\nx: content-length: 1\r\ncontent-lengths: 1\r\n";
+        let good = format!("{head}\r\n");
+        let bad = format!("{head}CONTENT-LENGTH: 5\r\n\r\n");
+        for cut in 0..good.len() {
+            let (first, second) = good.split_at(cut);
+            assert_eq!(look(&[first, second, first, second]), LineEnds::Good, "{cut}");
+            let (first, second) = bad.split_at(cut);
+            assert_eq!(look(&[first, second]), LineEnds::BadHead, "{cut}");
+        }
     }
 }
