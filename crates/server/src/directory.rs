@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -37,13 +38,14 @@ pub struct DirectoryLock {
 }
 
 impl DirectoryLock {
-    /// Makes the directory if it is missing and takes it for this process.
+    /// Makes the directory, for its owner alone, if it is missing, and takes it for this process.
     ///
     /// # Errors
     /// See [`DirectoryError`].
     pub fn take(path: &Path) -> Result<Self, DirectoryError> {
         let io = |source| DirectoryError::Io { path: path.to_owned(), source };
-        fs::create_dir_all(path).map_err(io)?;
+        // Who bought what is nobody else's to read. A directory that is there keeps its rights.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io)?;
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path.join("lock"));
         let mut file = file.map_err(io)?;
@@ -64,6 +66,8 @@ impl DirectoryLock {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -74,5 +78,13 @@ mod tests {
         assert!(error.contains(&std::process::id().to_string()), "{error}");
         drop(held);
         DirectoryLock::take(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_new_directory_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("outer/data");
+        let _held = DirectoryLock::take(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
     }
 }

@@ -3,6 +3,8 @@
 //! Calls that wait for the writer share one commit: each runs in a savepoint of its own, and
 //! nobody is answered before the commit they share is on the disk.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,6 +46,8 @@ impl Db {
         path: &Path,
         prepare: impl FnOnce(&mut Connection) -> Result<(), SqliteError>,
     ) -> Result<Self, SqliteError> {
+        // For its owner alone; SQLite gives the files beside it the same rights.
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
         let mut connection = Connection::open(path)?;
         configure(&connection)?;
         prepare(&mut connection)?;
@@ -240,6 +244,8 @@ fn fault(what: &'static str, error: rusqlite::Error) -> BackendError {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn insert(connection: &Connection, number: i64) -> rusqlite::Result<usize> {
@@ -267,6 +273,10 @@ mod tests {
         for _ in 0..2 * READERS {
             let read: Result<(), _> = db.read("read", |_| panic!("on purpose")).await;
             assert_eq!(read.unwrap_err().fault, Fault::Transient);
+        }
+        for file in folder.path().read_dir().unwrap() {
+            let file = file.unwrap();
+            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{file:?}");
         }
         let numbers =
             db.read("read", |tx| tx.query_row("SELECT sum(number) FROM it", [], |row| row.get::<_, i64>(0)));

@@ -28,8 +28,8 @@ pub enum SqliteError {
     /// SQLite refused.
     #[error("the ledger's file cannot be opened: {0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// A thread could not be started.
-    #[error("the ledger's threads cannot be started: {0}")]
+    /// The file could not be made, or a thread not started.
+    #[error("the ledger's file or threads cannot be made: {0}")]
     Io(#[from] io::Error),
     /// The file was written by a newer program.
     #[error(

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -113,7 +114,7 @@ impl Files for SystemFiles {
 
     fn write_behind(&self, name: &str, keep: u64) -> io::Result<Box<dyn Appender>> {
         let mut options = OpenOptions::new();
-        options.write(true).create(keep == 0).truncate(false);
+        options.write(true).create(keep == 0).truncate(false).mode(0o600);
         let mut file = SystemFile(options.open(self.folder.join(name))?);
         file.cut(keep)?;
         Ok(Box::new(file))
