@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -198,6 +199,14 @@ impl Secret {
     fn from_file(path: &Path, key: &str) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("the secret in {} ({key}) cannot be read", path.display()))?;
+        let mode = std::fs::metadata(path).map_or(0, |it| it.permissions().mode());
+        if mode & 0o007 != 0 {
+            bail!(
+                "{key} = {file} can be read by everybody: run `chmod 600 {file}` and, since others may have read \
+                 it, make a new secret",
+                file = path.display()
+            );
+        }
         Ok(Self(text.trim_end_matches(['\r', '\n']).to_owned()))
     }
 

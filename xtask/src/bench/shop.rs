@@ -1,6 +1,7 @@
 //! A private doorbuster server and what is done to it through its own command line.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -61,6 +62,7 @@ impl<'a> Shop<'a> {
         let folder = bench.folder().join(format!("shop-{}", address.port()));
         std::fs::create_dir(&folder)?;
         std::fs::write(folder.join("secret"), SECRET)?;
+        std::fs::set_permissions(folder.join("secret"), std::fs::Permissions::from_mode(0o600))?;
         let mut command =
             if pin { pinned(SERVER_CORE, bench.doorbuster()) } else { Command::new(bench.doorbuster()) };
         command.args(["serve", "--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);

@@ -1,3 +1,4 @@
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -156,6 +157,14 @@ fn a_secret_may_stand_in_a_file_named_by_every_layer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("secret");
     std::fs::write(&path, "from-the-file\r\n").unwrap();
+    let allow = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let file = [("gate.jwt.secret_file".to_owned(), path.display().to_string())];
+    for mode in [0o604, 0o606, 0o644] {
+        allow(mode);
+        let error = Config::read(None, [], &file).unwrap().jwt_secret().unwrap_err().to_string();
+        assert!(error.contains("gate.jwt.secret_file") && error.contains("chmod 600"), "{error}");
+    }
+    allow(0o640);
     let path = path.display().to_string();
     for config in [
         read_file(&format!("[gate.jwt]\nsecret_file = \"{path}\"\n")),

@@ -1,6 +1,5 @@
 //! Legal values that are dangerous, alone or together.
 
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use super::{Config, LogLevel};
@@ -36,18 +35,6 @@ impl Config {
             warnings.push(
                 "gate.jwt.secret and gate.jwt.secret_file are both set: the file is not read".to_owned(),
             );
-        }
-        for (key, file) in
-            [("gate.jwt.secret_file", &jwt.secret_file), ("admin.token_file", &self.admin.token_file)]
-        {
-            let mode = std::fs::metadata(file).map_or(0, |it| it.permissions().mode());
-            if mode & 0o007 != 0 {
-                warnings.push(format!(
-                    "{key} = {file} can be read by everybody on this machine: run `chmod 600 {file}` and make \
-                     a new secret",
-                    file = file.display()
-                ));
-            }
         }
     }
 
