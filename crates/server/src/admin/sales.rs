@@ -109,12 +109,19 @@ fn new_sale(draft: &SaleDraft, now: Timestamp) -> anyhow::Result<NewSale> {
     })
 }
 
+/// Whether a text stays what it looks like in pages, logs and terminals.
+fn is_plain(text: &str) -> bool {
+    !text.chars().any(char::is_control)
+}
+
 fn new_item(draft: &ItemDraft) -> anyhow::Result<NewItem> {
     let currency: Currency = draft.currency.parse()?;
     let title = draft.title.clone().unwrap_or_else(|| draft.product_id.clone());
     let checks = [
         ((1..=PRODUCT_ID_MAX).contains(&draft.product_id.len()), "productId needs 1 to 128 bytes"),
         (title.len() <= NAME_MAX, "the title has at most 200 bytes"),
+        (is_plain(&draft.product_id), "productId has no control characters"),
+        (is_plain(&title), "the title has no control characters"),
         ((1..=QUANTITY_MAX).contains(&draft.quantity), "the quantity must be 1 to 1000000000"),
         ((0..=PRICE_MAX).contains(&draft.price_minor), "priceMinor must be 0 to 1000000000000"),
         (
@@ -360,7 +367,7 @@ mod tests {
         let now = Timestamp::from_ms(1_700_000_000_000);
         assert!(new_sale(&draft(), now).is_ok());
         type Spoil = fn(&mut SaleDraft);
-        let bad: [(&str, Spoil); 10] = [
+        let bad: [(&str, Spoil); 12] = [
             ("offset", |it| it.opens_at = "2026-11-27T09:00:00".to_owned()),
             ("open before", |it| it.closes_at = it.opens_at.clone()),
             ("over already", |it| {
@@ -374,6 +381,8 @@ mod tests {
             ("quantity", |it| it.items[0].quantity = 0),
             ("priceMinor", |it| it.items[0].price_minor = -1),
             ("currency", |it| it.items[0].currency = "euro".to_owned()),
+            ("title", |it| it.items[0].title = Some("\u{1b}[2J".to_owned())),
+            ("productId", |it| it.items[0].product_id = "P\n".to_owned()),
         ];
         for (named, spoil) in bad {
             let mut draft = draft();
