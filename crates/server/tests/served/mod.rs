@@ -60,6 +60,11 @@ impl Reply {
 impl Served {
     /// Starts the program with JSON logs at debug.
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with these settings on top.
+    pub(crate) fn start_with(settings: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         write_private(&folder.path().join("secret"), SECRET);
         write_private(&folder.path().join("tokens"), &format!("admin {ADMIN}\nviewer {VIEWER}\n"));
@@ -72,6 +77,7 @@ impl Served {
             .arg(folder.path().join("secret"))
             .arg("--set")
             .arg(format!("admin.token_file={}", folder.path().join("tokens").display()))
+            .args(settings.iter().flat_map(|setting| ["--set", setting]))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -91,6 +97,13 @@ impl Served {
         };
         let address = |name: &str| serving[name].as_str().unwrap().parse().unwrap();
         Self { public: address("public"), admin: address("admin"), folder, child, lines, seen }
+    }
+
+    /// Its resident memory in kilobytes.
+    pub(crate) fn resident_kb(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     /// An access token.
