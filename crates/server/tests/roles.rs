@@ -118,6 +118,7 @@ struct Cable {
     whole: watch::Sender<bool>,
 }
 
+#[expect(clippy::disallowed_methods, reason = "a cable passes bytes beside the test, as long as it runs")]
 impl Cable {
     async fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -151,6 +152,7 @@ fn server_of(url: &str) -> SocketAddr {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::disallowed_methods, reason = "what is refused \"at once\" is a matter of real time")]
 async fn with_stock_and_ledger_cut_off_a_gateway_refuses_at_once_and_says_why() {
     let (redis, postgres) = (address_of("REDIS"), address_of("POSTGRES"));
     let cables = [Cable::to(server_of(&redis)).await, Cable::to(server_of(&postgres)).await];

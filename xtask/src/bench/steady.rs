@@ -34,7 +34,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Figure>> {
         let storm = rehearse(&stage, STORM, STORM + STORM / 10, "500ms")?;
         let seconds = storm["sellOutSeconds"].as_f64().context("the storm did not sell out")?;
         let able = STORM as f64 / seconds;
-        let users = (able * LOAD) as u64 * SECONDS;
+        let users = per_second(able * LOAD) * SECONDS;
         let steady = rehearse(&stage, users, users, &format!("{SECONDS}s"))?;
         let accepted = steady["answers"]["202"].as_u64().unwrap_or(0);
         ensure!(accepted == users, "{accepted} of {users} orders were accepted: {}", steady["answers"]);
@@ -67,6 +67,12 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Figure>> {
         ),
         figure(Goal::AtMost(100.0), "the article's figure", absolute, Vec::new()),
     ])
+}
+
+/// A rate as a whole number.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is small and positive")]
+fn per_second(rate: f64) -> u64 {
+    rate as u64
 }
 
 /// A rehearsal of a new sale; its report, whose books must balance.

@@ -407,6 +407,12 @@ behind_fate! {
     Books {
         fn books() -> BookSnapshot;
     }
+    DeadLetters {
+        fn dead_letters(after: Option<i64>, limit: usize, closed: bool) -> Vec<DeadLetter>;
+        fn dead_letter(id: i64) -> Option<DeadLetter>;
+        fn replay_dead_letter(id: i64, order: &OrderPlaced, by: &str) -> ReplayOutcome;
+        fn drop_dead_letter(id: i64, by: &str, reason: &str) -> DropOutcome;
+    }
 }
 
 #[async_trait]
