@@ -9,16 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use doorbuster_engine::clock::{Clock, ManualClock};
+use doorbuster_engine::conformance::sample;
 use doorbuster_engine::engine::PurchaseOutcome;
 use doorbuster_engine::fault::{BackendError, Fault, Layer};
 use doorbuster_engine::gate::Refusal;
 use doorbuster_engine::ledger::CancelOutcome;
 use doorbuster_engine::operate::RebuildReport;
-use doorbuster_engine::order::{Epoch, OrderStatus, RejectReason};
+use doorbuster_engine::order::{Epoch, ItemId, OrderStatus, RejectReason, SaleId, Units};
 use doorbuster_engine::sale::LoaderToken;
-use doorbuster_engine::stock::ReserveOutcome;
+use doorbuster_engine::stock::{
+    Batcher, BatcherLimits, BucketId, ReserveOutcome, ReserveReply, ReserveRequest,
+};
 use doorbuster_engine::workers::Step;
-use support::{Publishing, SALE, WINDOW, World, accepted, attempt};
+use support::{FIRST, Publishing, SALE, WINDOW, World, accepted, attempt};
 
 fn lost(fault: Fault) -> BackendError {
     BackendError::new(Layer::Stock, fault, "lost, says the test")
@@ -428,6 +431,57 @@ async fn behind_a_stock_that_is_not_there_nobody_waits_his_turn() {
     world.stock.honest();
     accepted(world.buy("alice").await);
     world.finish().await;
+}
+
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "a test starts what the server would start")]
+async fn a_stuck_sale_fills_its_own_queue_and_no_others() {
+    let world = World::new().await;
+    let calm = world.sale(5, 1).await;
+    let stuck = BucketId { sale: SaleId(99), epoch: FIRST };
+    world.stock.tamper(move |stock, bucket, requests| async move {
+        if bucket == stuck {
+            std::future::pending::<()>().await;
+        }
+        stock.reserve(bucket, &requests).await
+    });
+    let limits = BatcherLimits {
+        waiting_max: 4,
+        call_timeout: Duration::from_secs(3_600),
+        ..BatcherLimits::default()
+    };
+    let (batcher, work) = Batcher::new(Arc::clone(&world.backends.stock), limits);
+    tokio::spawn(work.run());
+    let request = |n, item| ReserveRequest {
+        order: sample::order_id(n),
+        user: sample::user(n),
+        item,
+        units: Units(1),
+        trace: None,
+        retake_of: None,
+    };
+
+    let mut storm = tokio::task::JoinSet::new();
+    for n in 0..20 {
+        let (batcher, request) = (batcher.clone(), request(n, ItemId(99)));
+        storm.spawn(async move { batcher.reserve(stuck, request).await });
+        // The batcher takes what has come before the next one comes.
+        for _ in 0..4 {
+            tokio::task::yield_now().await;
+        }
+    }
+    // One call is out and four wait for it.
+    for _ in 0..20 - 5 {
+        let refused = tokio::time::timeout(Duration::from_secs(10), storm.join_next()).await;
+        assert!(matches!(refused.expect("more than four wait").unwrap().unwrap(), ReserveReply::Busy));
+    }
+    let bucket = BucketId { sale: calm.id, epoch: calm.epoch };
+    let reply = batcher.reserve(bucket, request(20, calm.items[0].id)).await;
+    assert!(
+        matches!(reply, ReserveReply::Answered { outcome: ReserveOutcome::Held { .. }, .. }),
+        "{reply:?}"
+    );
+    assert_eq!(storm.len(), 5);
 }
 
 #[tokio::test]

@@ -395,3 +395,20 @@ async fn the_winner_of_a_returned_unit_is_told_so_on_every_core_within_a_flags_l
     assert_eq!(problem["orderId"], carol);
     shop.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_on_one_sale_costs_a_calm_one_no_order() {
+    let shop = Shop::open().await;
+    let (stormed, calm) = (shop.sale(10).await, shop.sale(40).await);
+    let storm =
+        join_all((0..600).map(async |number| shop.buyer(&format!("s-{number}")).buy(&stormed.item).await));
+    let buyers =
+        join_all((0..40).map(async |number| shop.buyer(&format!("c-{number}")).buy(&calm.item).await));
+
+    let (storm, buyers) = tokio::join!(storm, buyers);
+
+    assert_eq!((count(&storm, 202), count(&storm, 410)), (10, 590));
+    assert_eq!(count(&buyers, 202), 40);
+    assert_eq!((shop.free(&stormed, &stormed.item).await, shop.free(&calm, &calm.item).await), (0, 0));
+    shop.finish().await;
+}

@@ -18,7 +18,8 @@ use crate::fault::{BackendError, Fault, Layer};
 /// Bounds of one [`Batcher`].
 #[derive(Clone, Copy, Debug)]
 pub struct BatcherLimits {
-    /// Requests that may wait; one more is refused at once.
+    /// Requests of one bucket that may wait; one more is refused at once, and other buckets' are
+    /// not.
     pub waiting_max: usize,
     /// How often a failed call is repeated, with the same order ids.
     pub repeats: u32,
@@ -124,7 +125,12 @@ impl BatcherWork {
                     open = count > 0;
                     let mut idle = Vec::new();
                     for (bucket, waiting) in arrived.drain(..) {
-                        lanes.entry(bucket).or_insert_with(|| { idle.push(bucket); VecDeque::new() }).push_back(waiting);
+                        let lane = lanes.entry(bucket).or_insert_with(|| { idle.push(bucket); VecDeque::new() });
+                        if lane.len() < self.limits.waiting_max {
+                            lane.push_back(waiting);
+                        } else {
+                            waiting.refuse();
+                        }
                     }
                     for bucket in idle {
                         if let Some(waiting) = lanes.get_mut(&bucket) {
