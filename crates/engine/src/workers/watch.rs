@@ -78,11 +78,17 @@ impl Watch {
     /// # Errors
     /// What the ledger reports; the old catalog stays.
     pub async fn refresh(&self) -> Result<(), BackendError> {
-        let sales = self.backends.ledger.sales().await?;
-        // Several watches write into one catalog; what one has seen of the clock, the others keep.
-        let ahead_ms = self.catalog.load().stock_ahead_ms();
-        self.catalog.store(Arc::new(Catalog::new(sales).with_stock_ahead(ahead_ms)));
-        Ok(())
+        loop {
+            let before = self.catalog.load_full();
+            let sales = self.backends.ledger.sales().await?;
+            // Several watches write into one catalog; what one has seen of the clock, the others keep.
+            let read = Arc::new(Catalog::new(sales).with_stock_ahead(before.stock_ahead_ms()));
+            // If another one stored meanwhile, what was read here may be the older of the two.
+            let found = self.catalog.compare_and_swap(&before, read);
+            if Arc::ptr_eq(&found, &before) {
+                return Ok(());
+            }
+        }
     }
 
     /// Orders published and not yet recorded.
