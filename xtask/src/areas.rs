@@ -102,6 +102,12 @@ pub(crate) const AREAS: &[Area] = &[
         steps: |_| Ok(vec![Step::Security]),
     },
     Area {
+        name: "fuzz",
+        shows: "bytes from outside are answered as documented: kept inputs, and random changes of them",
+        requirements: &[],
+        steps: |root| Ok(vec![chosen(root, "fuzz", |_| true, &[])?]),
+    },
+    Area {
         name: "kill",
         shows: "a server killed in the middle of a sale loses and oversells nothing",
         requirements: &[],

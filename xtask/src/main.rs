@@ -79,7 +79,7 @@ enum Task {
         #[arg(last = true)]
         rehearse: Vec<String>,
     },
-    /// Run the simulation and the kill loop for long
+    /// Run the simulation, the kill loop and the fuzzer for long
     #[command(after_help = SOAK_HELP)]
     Soak {
         /// The first seed; the tests of a merge run 1 to 2,000
@@ -91,6 +91,9 @@ enum Task {
         /// How often the server is killed
         #[arg(long, default_value_t = 100)]
         kill_rounds: u64,
+        /// How long each target of the fuzzer runs
+        #[arg(long, default_value_t = 60)]
+        fuzz_seconds: u64,
     },
     /// Measure us beside nginx, SQLite and ourselves, and write docs/performance.md
     #[command(after_help = BENCH_HELP)]
@@ -146,10 +149,12 @@ and Redis, read by their own clients afterwards, do not agree.";
 
 const SOAK_HELP: &str = "\
 Examples:
-  cargo xtask soak                                     20,000 new seeds and 100 kills
+  cargo xtask soak                                     20,000 new seeds, 100 kills, 5 minutes of fuzzing
+  cargo xtask soak --seeds 0 --kill-rounds 0 --fuzz-seconds 600
   cargo xtask soak --first-seed 90000 --seeds 100000 --kill-rounds 0
 
-A seed that fails prints its operations; keep it in crates/engine/tests/simulation/reproductions.rs.";
+A seed that fails prints its operations; keep it in crates/engine/tests/simulation/reproductions.rs.
+An input that fails is kept in fuzz/regressions, where the tests find it.";
 
 const TEST_HELP: &str = "\
 Examples:
@@ -188,7 +193,9 @@ fn main() -> Result<ExitCode> {
             let cast = stage::Cast { gateways, recorders, keepers };
             stage::run(&root, &stage::Plan { cast, install, profile, rehearse })?
         }
-        Task::Soak { first_seed, seeds, kill_rounds } => soak::run(&root, first_seed, seeds, kill_rounds)?,
+        Task::Soak { first_seed, seeds, kill_rounds, fuzz_seconds } => {
+            soak::run(&root, &soak::Lengths { first_seed, seeds, kill_rounds, fuzz_seconds })?
+        }
         Task::Services { what: ServicesTask::Up { install, brokers } } => {
             services::up(&root, install, if brokers == "3" { 3 } else { 1 })?
         }

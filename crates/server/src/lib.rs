@@ -19,3 +19,5 @@ mod purchase;
 mod request_id;
 mod telemetry;
 mod views;
+
+pub use purchase::wish;

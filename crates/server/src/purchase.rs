@@ -165,8 +165,10 @@ struct Body<'a> {
     expected_price_minor: Option<i64>,
 }
 
-/// What the body says. Unknown members are ignored; the user is always the token's.
-fn wish(body: &[u8]) -> Wish {
+/// What the body of a purchase says: nothing, or a JSON object with `quantity` and
+/// `expectedPriceMinor`, each of which may be absent or null. Unknown members are ignored; the user
+/// is always the token's.
+pub fn wish(body: &[u8]) -> Wish {
     if body.trim_ascii().is_empty() {
         return Wish::Wanted { quantity: 1, expected_price_minor: None };
     }

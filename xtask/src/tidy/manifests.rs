@@ -4,11 +4,12 @@ use super::Finding;
 use super::tree::Tree;
 
 /// Our packages and those of ours each may depend on. A new package gets its line here.
-const PACKAGES: [(&str, &[&str]); 5] = [
+const PACKAGES: [(&str, &[&str]); 6] = [
     ("doorbuster-wire", &[]),
     ("doorbuster-engine", &[]),
     ("doorbuster-loadtest", &["doorbuster-wire"]),
     ("doorbuster-server", &["doorbuster-engine", "doorbuster-wire", "doorbuster-loadtest"]),
+    ("doorbuster-fuzz", &["doorbuster-engine", "doorbuster-server"]),
     ("xtask", &[]),
 ];
 

@@ -68,7 +68,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Frame<'_>> {
 
 /// Whether a sound frame stands anywhere in `bytes` that says `offset` was durable before it.
 pub(super) fn any_calls_durable(bytes: &[u8], offset: u64) -> bool {
-    (0..bytes.len().saturating_sub(HEADER)).any(|start| {
+    (0..(bytes.len() + 1).saturating_sub(HEADER)).any(|start| {
         // The two cheap tests first: the checksum is needed at almost no place.
         let rest = &bytes[start..];
         u64_at(rest, 8) > offset
