@@ -85,6 +85,7 @@ async fn another_amount_or_currency_pays_nothing() {
         payment("f", "f", PRICE, "euro"),
         payment("", "f", PRICE, "EUR"),
         payment("f", &"x".repeat(129), PRICE, "EUR"),
+        payment("f\0", "f", PRICE, "EUR"),
     ] {
         assert_eq!(refusal(shop.admin.mark_paid(&order, &wrong).await), (422, "UNPROCESSABLE".to_owned()));
     }

@@ -92,8 +92,9 @@ pub(super) async fn mark_paid(
     let paid = super::sales::body(paid, id)?;
     let bad = |text: &str| ApiError::new(problem::UNPROCESSABLE.because(text), id);
     let payment_id = paid.payment_id.unwrap_or_else(|| paid.event_id.clone());
-    if [&paid.event_id, &payment_id].iter().any(|it| !(1..=REFERENCE_MAX).contains(&it.len())) {
-        return Err(bad("eventId and paymentId need 1 to 128 bytes."));
+    let fits = |it: &String| (1..=REFERENCE_MAX).contains(&it.len()) && !it.chars().any(char::is_control);
+    if ![&paid.event_id, &payment_id].into_iter().all(fits) {
+        return Err(bad("eventId and paymentId need 1 to 128 bytes without control characters."));
     }
     let currency =
         paid.currency.parse().map_err(|_| bad("currency must be an ISO 4217 code such as EUR."))?;
