@@ -14,7 +14,7 @@ use doorbuster_engine::clock::{ManualClock, Timestamp};
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::delivery::{Decoded, Position};
 use doorbuster_engine::queue::{
-    Appender, EmbeddedQueue, Files, OpenError, Queue, QueueOptions, ReadAt, decode, encode,
+    Appender, EmbeddedQueue, Files, NextOutcome, OpenError, Queue, QueueOptions, ReadAt, decode, encode,
 };
 
 const SEGMENT: &str = "00000000000000000000.log";
@@ -59,8 +59,10 @@ fn records(queue: &EmbeddedQueue, expected: u64) -> Vec<Decoded> {
         reader.seek(&[Position { next: 0, ..end.clone() }]).await.expect("the log begins at 0");
         let mut read = Vec::new();
         while (read.len() as u64) < end.next {
-            let batch = reader.next(500, Duration::from_secs(10)).await.expect("the disk has no faults");
-            read.extend(batch.expect("records wait").records.into_iter().map(|it| it.contents));
+            match reader.next(500, Duration::from_secs(10)).await.expect("the disk has no faults") {
+                NextOutcome::Batch(batch) => read.extend(batch.records.into_iter().map(|it| it.contents)),
+                other => panic!("records wait, and the reader says {other:?}"),
+            }
         }
         read
     })

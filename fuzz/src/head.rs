@@ -112,7 +112,7 @@ fn server() -> SocketAddr {
                 let config = Config::read(None, [], &settings).expect("the settings are sound");
                 let clock = Arc::new(ManualClock::at(Timestamp::from_ms(1_800_000_000_000)));
                 let app = App::start(&config, clock, Default::default()).await.expect("a server starts");
-                address.send(app.address).expect("somebody waits for it");
+                address.send(app.public_address()).expect("somebody waits for it");
                 std::future::pending::<()>().await;
             });
         });
