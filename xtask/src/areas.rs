@@ -105,6 +105,7 @@ pub(crate) const AREAS: &[Area] = &[
         name: "fuzz",
         shows: "bytes from outside are answered as documented: kept inputs, and random changes of them",
         requirements: &[],
+        services: &[],
         steps: |root| Ok(vec![chosen(root, "fuzz", |_| true, &[])?]),
     },
     Area {
