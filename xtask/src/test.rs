@@ -114,6 +114,7 @@ mod tests {
                 "http",
                 "contract",
                 "security",
+                "fuzz",
                 "kill",
                 "demo"
             ]
