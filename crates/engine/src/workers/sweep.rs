@@ -15,26 +15,36 @@ use crate::clock::Timestamp;
 use crate::delivery::{Position, reached};
 use crate::fault::BackendError;
 use crate::order::{Epoch, Money, OrderId, OrderPlaced, Reservation};
+use crate::queue::partition_of;
 use crate::sale::Sale;
-use crate::stock::BucketId;
+use crate::stock::{BucketId, PAGE_MAX};
 
 /// Outbox entries younger than this are left to their gateway and recorder.
 const AGE: Duration = Duration::from_secs(2);
 
-/// First gap between two publishes of one order; doubled each time, to at most five minutes.
+/// First gap between two publishes of one order; doubled each time.
 const FIRST_GAP: Duration = Duration::from_secs(2);
 
+/// Longest gap between two publishes of one order.
+const GAP_MAX: Duration = Duration::from_secs(300);
+
 /// Entries looked at in one step.
-const STEP_MAX: usize = 256;
+const STEP_MAX: usize = PAGE_MAX;
+
+/// What is remembered of an order that nobody has seen for this long is forgotten: another keeper has
+/// settled it.
+const FORGET_AFTER: Duration = Duration::from_secs(900);
 
 /// What is remembered of an order that the ledger does not know.
 struct Unknown {
-    /// The queue's ends as read after its last publish.
-    ends: Vec<Position>,
+    /// The end of its partition as read after its last publish; nothing until it was read.
+    behind: Option<Position>,
     /// How often it was published from here.
     publishes: u32,
     /// Not to be published again before this, by the monotonic clock.
     not_before: Duration,
+    /// When it was last found in an outbox, by the monotonic clock.
+    seen: Duration,
 }
 
 /// Settles outbox entries.
@@ -70,17 +80,15 @@ impl Sweeper {
         let positions = ledger.positions().await?;
         let ids: Vec<OrderId> = entries.iter().map(|entry| entry.order).collect();
         let statuses = ledger.statuses(&ids).await?;
-        let (mut live, mut closed, mut unknown) = (Vec::new(), Vec::new(), 0);
+        let (mut live, mut closed, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         for (entry, status) in entries.iter().zip(statuses) {
             match status {
                 Some(status) if status.is_live() => live.push((entry.order, entry.user.clone())),
                 Some(_) => closed.push((entry.order, entry.user.clone())),
-                None => {
-                    unknown += 1;
-                    self.chase(entry, sale, &positions).await?;
-                }
+                None => unknown.push(entry),
             }
         }
+        self.chase(&unknown, sale, &positions).await?;
         let terminal: Vec<OrderId> = closed.iter().map(|(order, _)| *order).collect();
         ledger.ensure_releases(&terminal).await?;
         // A fenced bucket releases nothing; its closed entries are settled by being confirmed.
@@ -89,42 +97,96 @@ impl Sweeper {
         for (order, _) in live.iter().chain(&closed) {
             self.unknown.remove(order);
         }
-        Ok((entries.len() as u64, unknown))
+        Ok((entries.len() as u64, unknown.len() as u64))
     }
 
-    /// Publishes one order again if its message is surely not waiting in the queue.
+    /// Publishes again, in one call, those orders whose message is surely not waiting in the queue.
     async fn chase(
         &mut self,
-        entry: &Reservation,
+        entries: &[&Reservation],
         sale: &Sale,
         positions: &[Position],
     ) -> Result<(), BackendError> {
         let now = self.backends.clock.monotonic();
-        let Some(unknown) = self.unknown.get(&entry.order) else {
-            let ends = self.backends.queue.end_positions().await?;
-            self.unknown.insert(entry.order, Unknown { ends, publishes: 0, not_before: now });
-            return Ok(());
-        };
-        if now < unknown.not_before || !reached(positions, &unknown.ends) {
-            return Ok(());
+        for entry in entries {
+            let new = || Unknown { behind: None, publishes: 0, not_before: now, seen: now };
+            self.unknown.entry(entry.order).or_insert_with(new).seen = now;
         }
-        let Some(price) = price_of(entry, sale) else {
-            tracing::error!(order.id = %entry.order, item.id = %entry.item, "a hold names an item that its sale does not have");
-            return Ok(());
-        };
-        let publishes = unknown.publishes.saturating_add(1);
-        let placed = OrderPlaced { reservation: entry.clone(), price };
-        for result in self.backends.queue.publish(std::slice::from_ref(&placed)).await {
-            if let Err(error) = result {
-                tracing::warn!(order.id = %entry.order, error = error.chain(), "an order could not be published again; it stays in the outbox");
-            }
-        }
-        tracing::info!(order.id = %entry.order, publishes, "published an order again that the ledger did not know");
-        let ends = self.backends.queue.end_positions().await?;
-        let gap = FIRST_GAP.saturating_mul(1 << publishes.min(7)).min(Duration::from_secs(300));
-        self.unknown.insert(entry.order, Unknown { ends, publishes, not_before: now + gap });
+        let due: Vec<OrderPlaced> = entries
+            .iter()
+            .filter(|entry| self.unknown.get(&entry.order).is_some_and(|it| it.is_due(now, positions)))
+            .filter_map(|entry| placed(entry, sale))
+            .collect();
+        self.publish_again(&due, now).await;
+        self.note_places(entries).await?;
+        self.unknown.retain(|_, it| now.saturating_sub(it.seen) < FORGET_AFTER);
         Ok(())
     }
+
+    async fn publish_again(&mut self, due: &[OrderPlaced], now: Duration) {
+        if due.is_empty() {
+            return;
+        }
+        // From here on nobody knows where they stand until the ends were read again.
+        for placed in due {
+            if let Some(it) = self.unknown.get_mut(&placed.reservation.order) {
+                it.publishes = it.publishes.saturating_add(1);
+                let gap = FIRST_GAP.saturating_mul(1 << it.publishes.min(7)).min(GAP_MAX);
+                (it.behind, it.not_before) = (None, now + gap);
+            }
+        }
+        let results = self.backends.queue.publish(due).await;
+        let failed: Vec<BackendError> = results.into_iter().filter_map(Result::err).collect();
+        if let Some(error) = failed.first() {
+            tracing::warn!(
+                orders = failed.len(),
+                error = error.chain(),
+                "orders could not be published again; they stay in the outbox"
+            );
+        }
+        let again = due.len() - failed.len();
+        tracing::info!(orders = again, "published orders again that the ledger did not know");
+    }
+
+    /// Notes for every order whose place is not known how far its partition goes now: whatever was
+    /// published of it, here or by a gateway, stands before that.
+    async fn note_places(&mut self, entries: &[&Reservation]) -> Result<(), BackendError> {
+        let unread =
+            |entry: &&&Reservation| self.unknown.get(&entry.order).is_some_and(|it| it.behind.is_none());
+        let unread: Vec<&Reservation> = entries.iter().filter(unread).copied().collect();
+        if unread.is_empty() {
+            return Ok(());
+        }
+        let ends = self.backends.queue.end_positions().await?;
+        for entry in unread {
+            if let Some(it) = self.unknown.get_mut(&entry.order) {
+                it.behind = end_of(entry, &ends).cloned();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Unknown {
+    /// Whether the recorder has come past every place where the order's message could stand.
+    fn is_due(&self, now: Duration, positions: &[Position]) -> bool {
+        let passed = self.behind.as_ref().is_some_and(|end| reached(positions, std::slice::from_ref(end)));
+        passed && now >= self.not_before
+    }
+}
+
+/// The end of the partition that the order's user is in.
+fn end_of<'a>(entry: &Reservation, ends: &'a [Position]) -> Option<&'a Position> {
+    let partition = partition_of(&entry.user, u32::try_from(ends.len()).ok()?);
+    ends.iter().find(|end| end.partition == partition)
+}
+
+fn placed(entry: &Reservation, sale: &Sale) -> Option<OrderPlaced> {
+    let Some(price) = price_of(entry, sale) else {
+        tracing::error!(order.id = %entry.order, item.id = %entry.item, "a hold names an item that its sale does not have");
+        return None;
+    };
+    Some(OrderPlaced { reservation: entry.clone(), price })
 }
 
 fn price_of(entry: &Reservation, sale: &Sale) -> Option<Money> {
@@ -153,5 +215,32 @@ impl Worker for Sweeper {
             }
         }
         Ok(Step::of(settled))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::sample;
+
+    #[test]
+    fn an_order_waits_for_its_own_partition_alone() {
+        let ends: Vec<Position> =
+            (0..4).map(|partition| Position { partition, ..sample::position(10) }).collect();
+        let entry = sample::order_placed(7).reservation;
+        let own = end_of(&entry, &ends).map(|end| end.partition);
+        assert_eq!(own, Some(partition_of(&entry.user, 4)));
+        let unknown = Unknown {
+            behind: end_of(&entry, &ends).cloned(),
+            publishes: 0,
+            not_before: Duration::ZERO,
+            seen: Duration::ZERO,
+        };
+        let at = |mine, others| -> Vec<Position> {
+            let next = |partition| if Some(partition) == own { mine } else { others };
+            (0..4).map(|partition| Position { partition, ..sample::position(next(partition)) }).collect()
+        };
+        assert!(unknown.is_due(Duration::ZERO, &at(10, 0)));
+        assert!(!unknown.is_due(Duration::ZERO, &at(9, 10)));
     }
 }
