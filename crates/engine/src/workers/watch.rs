@@ -173,7 +173,8 @@ impl Watch {
             );
         }
         let sales = catalog.sales().iter().map(|sale| sale.as_ref().clone()).collect();
-        self.catalog.store(Arc::new(Catalog::new(sales).with_stock_ahead(ahead_ms)));
+        // Whoever stored meanwhile has newer sales; the next look notes the clock in them.
+        self.catalog.compare_and_swap(&catalog, Arc::new(Catalog::new(sales).with_stock_ahead(ahead_ms)));
     }
 
     /// Half the limit to come back: a value that hovers around the limit does not flap.
