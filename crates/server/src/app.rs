@@ -48,6 +48,7 @@ pub struct App {
     shared: Shared,
     site: Arc<Site>,
     opened: Opened,
+    unready_delay: Duration,
 }
 
 /// Whether buyers should be sent here.
@@ -165,6 +166,7 @@ impl App {
             shared,
             site,
             opened,
+            unready_delay: config.server.unready_delay,
         })
     }
 
@@ -200,6 +202,8 @@ impl App {
     /// Not ready → stop accepting → drain → finish batches → close.
     pub async fn stop(self) {
         self.readiness.draining.store(true, Ordering::Relaxed);
+        // The timeout is the wait: nothing ever arrives.
+        let _ = tokio::time::timeout(self.unready_delay, std::future::pending::<()>()).await;
         if let Some(public) = self.public
             && tokio::task::spawn_blocking(move || public.stop()).await.is_err()
         {

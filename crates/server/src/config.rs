@@ -70,6 +70,9 @@ pub struct Server {
     pub idle_timeout: Duration,
     #[serde(with = "humantime_serde")]
     #[schemars(with = "DurationText")]
+    pub unready_delay: Duration,
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "DurationText")]
     pub drain_timeout: Duration,
 }
 

@@ -9,7 +9,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use shop::{FLAG_LIFE, Offer, Shop, WINDOW, start, until};
+use shop::http::{Line, request};
+use shop::{FLAG_LIFE, Offer, Shop, WINDOW, purchase_path, start, until};
 
 /// The log's only segment.
 fn segment(shop: &Shop) -> PathBuf {
@@ -261,6 +262,30 @@ async fn a_damaged_log_refuses_to_start_and_says_what_is_lost() {
     assert!(text.contains("the ledger has recorded up to 5"), "{text}");
 
     fs::write(&segment, &whole).unwrap();
+    shop.start_again().await.unwrap();
+    shop.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopping_server_says_so_before_it_closes() {
+    let mut shop = Shop::open_with(&[("server.unready_delay", "2s")]).await;
+    let sale = shop.sale(5).await;
+    let ready = shop.ask("GET", "/readyz", &[], b"").await;
+    assert_eq!(ready.status, 200, "{}", ready.said());
+    let (address, token) = (shop.address(), shop.token("alice"));
+    let authorization = format!("Bearer {token}");
+
+    let ((), ()) = tokio::join!(shop.stop(), async {
+        let ask = async |method: &str, path: &str| {
+            let headers = [("connection", "close"), ("authorization", authorization.as_str())];
+            let mut line = Line::connect(address).await.unwrap();
+            line.send(&request(method, path, &headers, b"")).await.unwrap();
+            line.reply(false).await.unwrap()
+        };
+        until("it says that it stops", async || ask("GET", "/readyz").await.status == 503).await;
+        // Whoever was sent here by a probe of a moment ago is still served.
+        ask("POST", &purchase_path(&sale.item)).await.accepted();
+    });
     shop.start_again().await.unwrap();
     shop.finish().await;
 }
