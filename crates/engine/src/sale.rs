@@ -143,11 +143,20 @@ pub struct Sale {
 }
 
 impl Sale {
+    /// Whether it was closed so long ago that nothing of it is under way any more.
+    pub fn is_settled(&self, now: Timestamp) -> bool {
+        let last_payment = self.terms.closes_at.plus(self.payment_window).plus(SETTLED_AFTER);
+        self.terms.state == SaleState::Closed && now > last_payment
+    }
+
     /// The item with this id.
     pub fn item(&self, id: ItemId) -> Option<&Item> {
         self.items.iter().find(|item| item.id == id)
     }
 }
+
+/// A closed sale is looked after until this long after its last payment could have begun.
+const SETTLED_AFTER: Duration = Duration::from_secs(3_600);
 
 /// A sale to be written down.
 #[derive(Clone, Debug)]

@@ -43,6 +43,7 @@ struct Model {
     holds: Vec<(OrderId, UserId, ItemId, u32, bool)>,
     gone: Vec<OrderId>,
     adjusted: Vec<(u128, ItemId, i64)>,
+    refused: Vec<u128>,
 }
 
 impl Model {
@@ -169,9 +170,13 @@ async fn apply(stock: &dyn Stock, model: &mut Model, op: Op) {
         Op::Adjust(operation, item, units) => {
             let item = ItemId(item);
             stock.adjust(BUCKET, uuid::Uuid::from_u128(operation), item, units).await.unwrap();
-            let known = model.adjusted.iter().any(|it| it.0 == operation);
-            if !known && model.free(item).is_some_and(|free| free + units >= 0) {
-                model.adjusted.push((operation, item, units));
+            let known =
+                model.adjusted.iter().any(|it| it.0 == operation) || model.refused.contains(&operation);
+            match model.free(item) {
+                Some(free) if !known && free + units >= 0 => model.adjusted.push((operation, item, units)),
+                // The first answer stands.
+                Some(_) if !known => model.refused.push(operation),
+                _ => {}
             }
         }
     }

@@ -189,7 +189,7 @@ pub async fn the_ledger_refuses_what_the_stock_should_have(bench: &Bench) {
     bench.sale(2, 1).await;
     let recorded = bench.record(&[order_of(1, 1), order_of(1, 2), order_of(2, 3), order_of(3, 4)]).await;
     assert_eq!((recorded.pending, recorded.rejected), (2, 2));
-    assert_eq!(recorded.ahead, [SaleId(1)]);
+    assert_eq!(recorded.ahead, [(SaleId(1), Epoch(1))]);
     let books = bench.books().await;
     let reason = |n| {
         books.orders.iter().find(|it| it.reservation.order == sample::order_id(n)).and_then(|it| it.reason)
@@ -345,6 +345,17 @@ pub async fn a_barrier_is_stored_once(bench: &Bench) {
     };
     assert_eq!(put(3).await, Some(vec![sample::position(5)]), "not before what is recorded");
     assert_eq!(put(99).await, Some(vec![sample::position(5)]), "everybody uses the stored one");
+
+    // A queue that lost its end: a barrier beyond it would never be passed.
+    assert!(sound(bench.ledger.finish_rebuild(SaleId(1), MINE).await));
+    sound(bench.ledger.begin_rebuild(SaleId(1), Epoch(2), "test", MINE, Duration::ZERO).await);
+    assert_eq!(put(99).await, Some(vec![sample::position(99)]));
+    assert_eq!(put(7).await, Some(vec![sample::position(7)]), "lowered to the end that is left");
+    let cut = |from, end| async move { sound(bench.ledger.cut_back(&sample::position(from), end).await) };
+    assert!(!cut(4, 3).await, "only from where the recorder stands");
+    assert!(!cut(5, 6).await, "only back");
+    assert!(cut(5, 3).await);
+    assert_eq!(bench.next().await, 3);
 }
 
 /// Promise 9.

@@ -274,6 +274,8 @@ pub async fn a_hold_is_unconfirmed_until_confirmed(bench: &Bench) {
     bench.release(2).await;
     assert_eq!(entries(now).await, [sample::order_id(3)]);
     assert_eq!(bench.level(BUCKET).await.unconfirmed, 1);
+    let all = sound(bench.stock.unconfirmed(BUCKET, Timestamp::from_ms(i64::MAX), usize::MAX).await);
+    assert_eq!(all.len(), 1, "whatever the limit");
 }
 
 /// Promise 8.
@@ -404,6 +406,9 @@ pub async fn an_adjustment_counts_once(bench: &Bench) {
     }
     assert_eq!(bench.free(1).await, 14);
     assert_eq!(adjust(2, 1, -15).await, AdjustOutcome::NotEnough { left: 14 });
+    bench.release(1).await;
+    assert_eq!(adjust(2, 1, -15).await, AdjustOutcome::NotEnough { left: 14 }, "said once, it stands");
+    bench.hold(&wish(7, 1, 1)).await;
     assert_eq!(adjust(3, 1, -14).await, AdjustOutcome::Applied);
     assert_eq!(adjust(4, 9, 1).await, AdjustOutcome::NotNow);
     assert!(matches!(bench.reserve(&wish(2, 1, 1)).await, ReserveOutcome::SoldOut { .. }));

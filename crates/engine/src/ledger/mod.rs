@@ -124,7 +124,8 @@ pub trait Sales: Send + Sync + 'static {
     ) -> Result<RebuildOutcome, BackendError>;
 
     /// Stores the barriers of an epoch unless they are stored; answers the stored ones. A barrier
-    /// is at least the recorder's position. `None` when the rebuild has another owner.
+    /// is at least the recorder's position; one that was stored is only ever lowered, to an end that
+    /// the queue has lost. `None` when the rebuild has another owner.
     async fn put_barriers(
         &self,
         id: SaleId,
@@ -237,8 +238,8 @@ pub struct Recorded {
     pub dead: u64,
     /// Orders in the batch that are live now, by bucket: their outbox entries may go.
     pub live: Vec<(SaleId, Epoch, OrderId)>,
-    /// Sales whose stock was proved to be ahead of the ledger: fence and rebuild them.
-    pub ahead: Vec<SaleId>,
+    /// Sales whose stock of this epoch was proved to be ahead of the ledger: fence and rebuild them.
+    pub ahead: Vec<(SaleId, Epoch)>,
 }
 
 /// What [`Orders::cancel`] answered.
@@ -360,6 +361,10 @@ pub trait Releases: Send + Sync + 'static {
 pub trait Positions: Send + Sync + 'static {
     /// Makes a row at 0 for each partition that has none.
     async fn register(&self, partitions: &[Position]) -> Result<(), BackendError>;
+
+    /// Takes a position back to the queue's end, which lies below it: the records between are lost.
+    /// False when `from` is not the position any more.
+    async fn cut_back(&self, from: &Position, end: u64) -> Result<bool, BackendError>;
 
     /// The stored positions.
     async fn positions(&self) -> Result<Vec<Position>, BackendError>;

@@ -203,6 +203,10 @@ impl Positions for ObservedLedger {
         self.seen.call(self.inner.register(partitions)).await
     }
 
+    async fn cut_back(&self, from: &Position, end: u64) -> Result<bool, BackendError> {
+        self.seen.call(self.inner.cut_back(from, end)).await
+    }
+
     async fn positions(&self) -> Result<Vec<Position>, BackendError> {
         self.seen.call(self.inner.positions()).await
     }

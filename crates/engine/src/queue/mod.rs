@@ -81,8 +81,9 @@ pub trait Reader: Send + Sync {
     /// the ledger has: the reader takes those that are its own.
     ///
     /// # Errors
-    /// A permanent fault when a position is not in the log: records were deleted before they were
-    /// read, or the log's end was lost. Nothing is skipped.
+    /// A permanent fault when no position is in the log: records were deleted before they were read, or
+    /// the log's end was lost. Where only some are not, these are left out and told in the log, and
+    /// [`NextOutcome::Moved`] comes now and then until they are. Nothing is skipped.
     async fn seek(&mut self, positions: &[Position]) -> Result<(), BackendError>;
 
     /// The next records of one partition, at most `max`, waiting at most `wait` for the first.

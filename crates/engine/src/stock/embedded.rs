@@ -70,7 +70,8 @@ struct Bucket {
     by_user: BTreeMap<UserId, Vec<OrderId>>,
     outbox: BTreeMap<(Timestamp, u64), OrderId>,
     gone: HashSet<OrderId>,
-    operations: HashSet<Uuid>,
+    /// What was answered to each adjustment, for good: somebody may have acted on it.
+    operations: HashMap<Uuid, AdjustOutcome>,
 }
 
 impl Bucket {
@@ -85,7 +86,7 @@ impl Bucket {
             by_user: BTreeMap::new(),
             outbox: BTreeMap::new(),
             gone: HashSet::new(),
-            operations: HashSet::new(),
+            operations: HashMap::new(),
         }
     }
 
@@ -238,19 +239,21 @@ impl Bucket {
         if !self.is_open() {
             return AdjustOutcome::NotNow;
         }
-        if self.operations.contains(&operation) {
-            return AdjustOutcome::Applied;
+        if let Some(answered) = self.operations.get(&operation) {
+            return *answered;
         }
         let Some(shelf) = self.items.get_mut(&item) else { return AdjustOutcome::NotNow };
         let (Some(free), Some(allocated)) =
             (shelf.free.checked_add_signed(units), shelf.allocated.checked_add_signed(units))
         else {
-            return AdjustOutcome::NotEnough { left: shelf.free };
+            let refused = AdjustOutcome::NotEnough { left: shelf.free };
+            self.operations.insert(operation, refused);
+            return refused;
         };
 
         *shelf = Shelf { free, allocated };
         self.seq += 1;
-        self.operations.insert(operation);
+        self.operations.insert(operation, AdjustOutcome::Applied);
         AdjustOutcome::Applied
     }
 

@@ -306,7 +306,8 @@ pub trait Stock: Send + Sync + 'static {
         orders: &[(OrderId, UserId)],
     ) -> Result<Vec<ReleaseOutcome>, BackendError>;
 
-    /// Moves an item's free and allocated units by `units`, once per operation id.
+    /// Moves an item's free and allocated units by `units`, once per operation id. Whether it was
+    /// applied or there was not enough: the first answer stands for good.
     async fn adjust(
         &self,
         bucket: BucketId,

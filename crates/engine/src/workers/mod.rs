@@ -9,6 +9,7 @@ mod reconcile;
 mod record;
 mod release;
 mod restock;
+mod round;
 mod sale_clock;
 mod sweep;
 mod watch;

@@ -2,13 +2,15 @@
 //! in flight land, load the stock anew from the ledger in the sale's new epoch, lift the fence.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::round::{Round, Rounds};
 use super::{Backends, Step, Sweeper, Worker};
 use crate::clock::Timestamp;
-use crate::delivery::reached;
+use crate::delivery::{Position, reached};
 use crate::fault::BackendError;
 use crate::ledger::RebuildOutcome;
 use crate::order::{Epoch, ItemId, OrderId, Reservation};
@@ -33,6 +35,7 @@ pub struct Rebuilder {
     sweeper: Sweeper,
     token: LoaderToken,
     lease: Duration,
+    rounds: Rounds,
 }
 
 impl Rebuilder {
@@ -40,7 +43,13 @@ impl Rebuilder {
     /// (zero where this process is surely the only one).
     pub fn new(backends: Backends, lease: Duration) -> Self {
         let sweeper = Sweeper::new(backends.clone());
-        Self { backends, sweeper, token: LoaderToken(rand::random::<u64>() >> 1), lease }
+        Self {
+            backends,
+            sweeper,
+            token: LoaderToken(rand::random::<u64>() >> 1),
+            lease,
+            rounds: Rounds::default(),
+        }
     }
 
     /// Takes the sale's rebuild one bounded way further.
@@ -76,13 +85,32 @@ impl Rebuilder {
     /// Whether the recorder has passed the queue's ends as they were first stored for this epoch.
     async fn barriers_are_passed(&self, sale: &Sale) -> Result<bool, BackendError> {
         let Backends { queue, ledger, .. } = &self.backends;
+        // Positions first: whatever was recorded up to here stood in the queue before its end was read.
+        let recorded = ledger.positions().await?;
         let ends = queue.end_positions().await?;
+        for position in &recorded {
+            self.cut_back(position, &ends).await?;
+        }
         ledger.register(&ends).await?;
         let Some(barriers) = ledger.put_barriers(sale.id, self.token, &ends).await? else {
             return Ok(false);
         };
         let positions = ledger.positions().await?;
         Ok(reached(&positions, &barriers))
+    }
+
+    /// A queue that ends before the recorder's position has lost records that were recorded: their
+    /// orders stand, and recording goes on at the end that is left.
+    async fn cut_back(&self, position: &Position, ends: &[Position]) -> Result<(), BackendError> {
+        let end = ends.iter().find(|it| (&it.topic, it.partition) == (&position.topic, position.partition));
+        let Some(end) = end.filter(|end| end.next < position.next) else { return Ok(()) };
+        if self.backends.ledger.cut_back(position, end.next).await? {
+            tracing::error!(
+                topic = %position.topic, partition = position.partition, from = position.next, to = end.next,
+                "the queue lost records that had been recorded: recording goes on at its end"
+            );
+        }
+        Ok(())
     }
 
     /// Loads the bucket of the sale's epoch, reads it back, opens it and lifts the fence.
@@ -208,6 +236,12 @@ impl Rebuilder {
         None
     }
 
+    /// Takes a rebuild further if the sale needs one; answers 1 when it is done.
+    async fn look_after(&mut self, sale: &Sale) -> Result<u64, BackendError> {
+        let Some(reason) = self.trouble(sale).await? else { return Ok(0) };
+        Ok(u64::from(self.advance(sale, reason).await? == Progress::Done))
+    }
+
     /// Why the sale needs a rebuild, if it does.
     async fn trouble(&self, sale: &Sale) -> Result<Option<&'static str>, BackendError> {
         if sale.fence.is_some() {
@@ -236,13 +270,11 @@ impl Worker for Rebuilder {
     }
 
     async fn step(&mut self) -> Result<Step, BackendError> {
-        let mut done = 0;
+        let mut round = Round::default();
         for sale in self.backends.ledger.sales().await? {
-            let Some(reason) = self.trouble(&sale).await? else { continue };
-            if self.advance(&sale, reason).await? == Progress::Done {
-                done += 1;
-            }
+            round.note(self.look_after(&sale).await);
         }
-        Ok(Step::of(done))
+        let clock = Arc::clone(&self.backends.clock);
+        self.rounds.end(round, self.name(), clock.as_ref())
     }
 }

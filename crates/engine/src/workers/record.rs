@@ -9,7 +9,7 @@ use super::{Backends, Step, Worker};
 use crate::delivery::{Batch, Decoded};
 use crate::fault::{BackendError, Fault, Layer};
 use crate::ledger::{RebuildOutcome, RecordOutcome, Recorded};
-use crate::order::{OrderId, SaleId, UserId};
+use crate::order::{Epoch, OrderId, SaleId, UserId};
 use crate::queue::{BATCH_MAX, NextOutcome, Reader};
 use crate::sale::LoaderToken;
 use crate::stock::BucketId;
@@ -137,6 +137,9 @@ impl Recorder {
         if recorded.rejected > 0 {
             tracing::warn!(orders = recorded.rejected, "the ledger refused orders that the stock had taken");
         }
+        for (sale, epoch) in &recorded.ahead {
+            self.fence(*sale, *epoch).await;
+        }
         let users: HashMap<OrderId, &UserId> = batch
             .records
             .iter()
@@ -157,28 +160,17 @@ impl Recorder {
                 );
             }
         }
-        for sale in &recorded.ahead {
-            self.fence(*sale).await;
-        }
     }
 
-    /// The ledger refused an order that the present stock had room for: the stock is ahead of it.
-    async fn fence(&self, id: SaleId) {
-        tracing::error!(sale.id = %id, "the stock sold what the ledger refused: fencing the sale and rebuilding its stock");
-        let begun = match self.backends.ledger.sale(id).await {
-            Ok(Some(sale)) if sale.fence.is_none() => {
-                let reason = "the ledger refused an order that the stock had room for";
-                self.backends
-                    .ledger
-                    .begin_rebuild(id, sale.epoch, reason, LoaderToken::NOBODY, Duration::MAX)
-                    .await
-            }
-            Ok(_) => return,
-            Err(error) => Err(error),
-        };
-        match begun {
-            Ok(RebuildOutcome::Owned(sale)) => {
-                let bucket = BucketId { sale: id, epoch: crate::order::Epoch(sale.epoch.0 - 1) };
+    /// The ledger refused an order that the stock of this epoch had room for: that stock is ahead of it.
+    /// If another epoch has begun since, it was rebuilt already.
+    async fn fence(&self, id: SaleId, epoch: Epoch) {
+        tracing::error!(sale.id = %id, epoch = epoch.0, "the stock sold what the ledger refused: fencing the sale and rebuilding its stock");
+        let reason = "the ledger refused an order that the stock had room for";
+        let ledger = &self.backends.ledger;
+        match ledger.begin_rebuild(id, epoch, reason, LoaderToken::NOBODY, Duration::MAX).await {
+            Ok(RebuildOutcome::Owned(_)) => {
+                let bucket = BucketId { sale: id, epoch };
                 if let Err(error) = self.backends.stock.fence(bucket).await {
                     tracing::warn!(
                         error = error.chain(),

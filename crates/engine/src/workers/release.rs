@@ -48,7 +48,15 @@ impl Worker for Releaser {
         }
         let mut done = Vec::new();
         for (bucket, orders) in by_bucket {
-            let outcomes = self.backends.stock.release(bucket, &orders).await?;
+            let outcomes = match self.backends.stock.release(bucket, &orders).await {
+                Ok(outcomes) => outcomes,
+                // Its rows stay; a stock that does not answer holds up no other sale's units.
+                Err(error) => {
+                    tracing::warn!(sale.id = %bucket.sale, error = error.chain(), "units could not be given back; they will be");
+                    self.waiting.push(bucket.sale);
+                    continue;
+                }
+            };
             for ((order, _), outcome) in orders.iter().zip(outcomes) {
                 match outcome {
                     ReleaseOutcome::Released | ReleaseOutcome::NotHeld => done.push(*order),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::round::{Round, Rounds};
 use super::{Backends, Step, Worker};
 use crate::clock::Timestamp;
 use crate::delivery::{Position, reached};
@@ -51,12 +52,26 @@ struct Unknown {
 pub struct Sweeper {
     backends: Backends,
     unknown: HashMap<OrderId, Unknown>,
+    rounds: Rounds,
 }
 
 impl Sweeper {
     /// A sweeper that has seen nothing yet.
     pub fn new(backends: Backends) -> Self {
-        Self { backends, unknown: HashMap::new() }
+        Self { backends, unknown: HashMap::new(), rounds: Rounds::default() }
+    }
+
+    /// Settles what is old in the sale's present bucket; answers how much.
+    async fn sweep_sale(&mut self, sale: &Sale) -> Result<u64, BackendError> {
+        let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
+        // "Old" is judged by the stock's own clock, which stamped the entries.
+        match self.backends.stock.level(bucket).await? {
+            Some(level) if level.unconfirmed > 0 && !level.fenced => {
+                let (seen, unknown) = self.sweep(bucket, sale, level.now.minus(AGE)).await?;
+                Ok(seen - unknown)
+            }
+            _ => Ok(0),
+        }
     }
 
     /// Settles the bucket's entries reserved before `before`; answers how many were looked at and
@@ -200,21 +215,16 @@ impl Worker for Sweeper {
     }
 
     async fn step(&mut self) -> Result<Step, BackendError> {
-        let stock = Arc::clone(&self.backends.stock);
-        let mut settled = 0;
+        let now = self.backends.clock.now();
+        let mut round = Round::default();
         for sale in self.backends.ledger.sales().await? {
-            if sale.epoch == Epoch(0) {
+            if sale.epoch == Epoch(0) || sale.is_settled(now) {
                 continue;
             }
-            let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
-            // "Old" is judged by the stock's own clock, which stamped the entries.
-            let Some(level) = stock.level(bucket).await? else { continue };
-            if level.unconfirmed > 0 && !level.fenced {
-                let (seen, unknown) = self.sweep(bucket, &sale, level.now.minus(AGE)).await?;
-                settled += seen - unknown;
-            }
+            round.note(self.sweep_sale(&sale).await);
         }
-        Ok(Step::of(settled))
+        let clock = Arc::clone(&self.backends.clock);
+        self.rounds.end(round, self.name(), clock.as_ref())
     }
 }
 

@@ -7,12 +7,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
+use super::round::{Round, Rounds};
 use super::{Backends, Step, Worker};
 use crate::clock::Timestamp;
 use crate::delivery::Position;
 use crate::fault::BackendError;
 use crate::order::Epoch;
-use crate::sale::{Catalog, Sale, SaleState};
+use crate::sale::Catalog;
 use crate::stock::BucketId;
 
 /// When new orders are refused as BUSY, and when they are taken again.
@@ -29,9 +30,6 @@ impl Default for WatchLimits {
         Self { queue_lag_max: 200_000, outbox_age_max: Duration::from_secs(30) }
     }
 }
-
-/// A sale's outbox is looked at until this long after its last payment could have begun.
-const LOOKED_AT_AFTER_CLOSING: Duration = Duration::from_secs(3_600);
 
 /// What rounding to milliseconds may make of two equal clocks.
 const CLOCK_GRAIN_MS: u64 = 2;
@@ -60,6 +58,7 @@ pub struct Watch {
     limits: WatchLimits,
     /// The recorder's positions as they were last known.
     recorded: Vec<Position>,
+    rounds: Rounds,
 }
 
 impl Watch {
@@ -70,7 +69,7 @@ impl Watch {
         backpressure: Arc<Backpressure>,
         limits: WatchLimits,
     ) -> Self {
-        Self { backends, catalog, backpressure, limits, recorded: Vec::new() }
+        Self { backends, catalog, backpressure, limits, recorded: Vec::new(), rounds: Rounds::default() }
     }
 
     /// Reads the sales and replaces the catalog.
@@ -104,26 +103,29 @@ impl Watch {
     async fn look_at_stock(&self) -> Result<(Duration, i64), BackendError> {
         let Backends { stock, clock, .. } = &self.backends;
         let (mut oldest, mut ahead_ms) = (Duration::ZERO, 0);
+        let mut fault = None;
         for sale in self.catalog.load_full().sales() {
             let begun = clock.now();
-            if sale.epoch == Epoch(0) || is_over(sale, begun) {
+            if sale.epoch == Epoch(0) || sale.is_settled(begun) {
                 continue;
             }
             let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
-            if let Some(level) = stock.level(bucket).await? {
-                oldest =
-                    oldest.max(level.oldest_unconfirmed.map_or(Duration::ZERO, |at| level.now.since(at)));
-                ahead_ms = difference_ms(begun, level.now, clock.now());
+            match stock.level(bucket).await {
+                Ok(Some(level)) => {
+                    oldest =
+                        oldest.max(level.oldest_unconfirmed.map_or(Duration::ZERO, |at| level.now.since(at)));
+                    ahead_ms = difference_ms(begun, level.now, clock.now());
+                }
+                Ok(None) => {}
+                Err(error) => fault = Some(error),
             }
         }
-        Ok((oldest, ahead_ms))
+        match fault {
+            // An old entry that was seen counts, whatever could not be seen.
+            Some(error) if oldest.is_zero() => Err(error),
+            _ => Ok((oldest, ahead_ms)),
+        }
     }
-}
-
-/// Nothing of a sale that was closed so long ago waits in an outbox.
-fn is_over(sale: &Sale, now: Timestamp) -> bool {
-    let last_payment = sale.terms.closes_at.plus(sale.payment_window).plus(LOOKED_AT_AFTER_CLOSING);
-    sale.terms.state == SaleState::Closed && now > last_payment
 }
 
 /// How far another clock is ahead, which was read between two looks at ours. What the time between the
@@ -154,8 +156,13 @@ impl Worker for Watch {
         if let Ok((_, ahead_ms)) = stock {
             self.note_stock_ahead(ahead_ms);
         }
-        refreshed.and(positions.map(drop)).and(ends.map(drop)).and(stock.map(drop))?;
-        Ok(Step::Idle)
+        // It never waits longer for a fault: when what is down comes back, the sales are seen at once.
+        let mut round = Round::default();
+        round.note(Ok(0));
+        for result in [refreshed, positions.map(drop), ends.map(drop), stock.map(drop)] {
+            round.note(result.map(|()| 0));
+        }
+        self.rounds.end(round, "watch", self.backends.clock.as_ref())
     }
 }
 

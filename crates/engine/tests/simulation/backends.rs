@@ -402,6 +402,7 @@ behind_fate! {
     }
     Positions {
         fn register(partitions: &[Position]) -> ();
+        fn cut_back(from: &Position, end: u64) -> bool;
         fn positions() -> Vec<Position>;
     }
     Books {

@@ -366,7 +366,11 @@ impl Shop {
         let rest = async {
             let mut pace = interval(Duration::from_millis(10));
             loop {
-                let report = self.admin.audit().await.unwrap();
+                // What was cut off a moment ago may still have to be reached again.
+                let Ok(report) = self.admin.audit().await else {
+                    pace.tick().await;
+                    continue;
+                };
                 let at_rest = report.at_rest;
                 last = Some(report);
                 if at_rest {

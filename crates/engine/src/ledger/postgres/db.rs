@@ -9,6 +9,7 @@ use deadpool_postgres::{
 use futures_util::future::try_join_all;
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, Row};
 
@@ -148,7 +149,10 @@ impl Db {
         let worked = match timeout(self.call_timeout, working).await.unwrap_or(Err(Failure::Silent)) {
             Ok(value) => value,
             Err(failure) => {
-                if let Ok(Ok(())) = timeout(self.call_timeout, tx.batch("ROLLBACK")).await {
+                // A connection to a server that is no primary any more is not used again.
+                if !failure.is_read_only()
+                    && let Ok(Ok(())) = timeout(self.call_timeout, tx.batch("ROLLBACK")).await
+                {
                     Tx::keep_connection(tx);
                 }
                 return Ok(Err(failure));
@@ -297,6 +301,10 @@ fn configure(options: &PostgresOptions) -> Result<Config, PostgresError> {
         options.lock_timeout.as_millis(),
         options.call_timeout().as_millis(),
     );
+    // Of several hosts, the one that takes writes: a standby also reads what is old.
+    if config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
     config
         .options(session.trim())
         .application_name("doorbuster")

@@ -41,6 +41,14 @@ impl Failure {
         }
     }
 
+    /// Whether the server takes no writes: it is a standby, or has become one.
+    pub(super) fn is_read_only(&self) -> bool {
+        match self {
+            Self::Sql(error) => error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION),
+            Self::Silent | Self::Refused(_) | Self::Column(..) | Self::Overtaken => false,
+        }
+    }
+
     /// The fault of a transaction whose COMMIT was never sent: the server rolls it back, whatever
     /// happened to it.
     pub(super) fn before_commit(self, what: &'static str) -> BackendError {

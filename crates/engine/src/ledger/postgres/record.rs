@@ -96,7 +96,7 @@ pub(super) async fn record(tx: &Tx, batch: &Batch) -> Result<RecordOutcome, Fail
             (&verdict, &record.contents)
             && epochs.get(&order.reservation.sale) == Some(&order.reservation.epoch)
         {
-            ahead.insert(order.reservation.sale);
+            ahead.insert((order.reservation.sale, order.reservation.epoch));
         }
         writes.add(record, verdict, &facts, &windows, now);
     }
@@ -326,7 +326,7 @@ impl<'a> Writes<'a> {
         // Text of PostgreSQL has no NUL.
         let why: Vec<String> = self.dead.iter().map(|(_, why)| why.replace('\0', "\u{fffd}")).collect();
 
-        let [inserted, _, _] = tx
+        let [inserted, _] = tx
             .pipeline([
                 (
                     INSERT,
@@ -354,9 +354,12 @@ impl<'a> Writes<'a> {
                 ),
                 // Behind the items' and the buyers' rows: who waits here holds all that it needs.
                 (NOTE_SEQS, &[&seq_sales, &seq_epochs, &seqs]),
-                (PARK, &[&batch.from.topic.0, &part, &now, &offsets, &bytes, &why]),
             ])
             .await?;
+        // By itself, and only when there is something: who replays a letter may not write new ones.
+        if !offsets.is_empty() {
+            tx.rows((PARK, &[&batch.from.topic.0, &part, &now, &offsets, &bytes, &why])).await?;
+        }
         Ok(inserted)
     }
 }

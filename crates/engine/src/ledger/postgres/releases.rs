@@ -58,6 +58,17 @@ impl Positions for PostgresLedger {
             .await
     }
 
+    async fn cut_back(&self, from: &Position, end: u64) -> Result<bool, BackendError> {
+        let sql = "UPDATE queue_offset SET next = $4 \
+             WHERE topic = $1 AND part = $2 AND next = $3 AND next > $4 RETURNING next";
+        self.db
+            .write("cut a position back", |tx| async move {
+                let (part, next) = (i64::from(from.partition), rows::signed(from.next));
+                Ok(!tx.rows((sql, &[&from.topic.0, &part, &next, &rows::signed(end)])).await?.is_empty())
+            })
+            .await
+    }
+
     async fn positions(&self) -> Result<Vec<Position>, BackendError> {
         let sql = format!("SELECT {POSITION_COLUMNS} FROM queue_offset ORDER BY topic, part");
         self.query_all("read positions", (&sql, &[]), rows::position).await

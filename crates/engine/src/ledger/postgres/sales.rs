@@ -215,7 +215,9 @@ async fn put_barriers(
     let put = "INSERT INTO epoch_barrier (sale, epoch, topic, part, barrier) \
          SELECT $1, $2, t.topic, t.part, greatest(t.next, coalesce(q.next, 0)) \
          FROM unnest($3::text[], $4::bigint[], $5::bigint[]) AS t (topic, part, next) \
-         LEFT JOIN queue_offset q ON q.topic = t.topic AND q.part = t.part ON CONFLICT DO NOTHING";
+         LEFT JOIN queue_offset q ON q.topic = t.topic AND q.part = t.part \
+         ON CONFLICT (sale, epoch, topic, part) DO UPDATE \
+         SET barrier = least(epoch_barrier.barrier, excluded.barrier)";
     let stored =
         "SELECT topic, part, barrier AS next FROM epoch_barrier WHERE sale = $1 AND epoch = $2 ORDER BY part";
     let [_, stored] = tx

@@ -196,6 +196,17 @@ impl Positions for SqliteLedger {
             .await
     }
 
+    async fn cut_back(&self, from: &Position, end: u64) -> Result<bool, BackendError> {
+        let from = from.clone();
+        self.db
+            .write("cut a position back", move |tx| {
+                let sql = "UPDATE queue_offset SET next = ?4 WHERE topic = ?1 AND part = ?2 AND next = ?3 AND next > ?4";
+                let place = (from.topic.0, from.partition, rows::signed(from.next), rows::signed(end));
+                Ok(tx.execute(sql, place)? == 1)
+            })
+            .await
+    }
+
     async fn positions(&self) -> Result<Vec<Position>, BackendError> {
         self.db
             .read("read positions", |tx| {

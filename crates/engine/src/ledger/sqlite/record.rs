@@ -40,7 +40,7 @@ pub(super) fn record(tx: &Connection, batch: &Batch, now: Timestamp) -> rusqlite
             (&verdict, &record.contents)
             && epochs.get(&order.reservation.sale) == Some(&order.reservation.epoch)
         {
-            ahead.insert(order.reservation.sale);
+            ahead.insert((order.reservation.sale, order.reservation.epoch));
         }
         write(tx, batch, record, verdict, &windows, now, (&mut recorded, &mut taken))?;
     }

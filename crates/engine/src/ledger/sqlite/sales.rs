@@ -193,7 +193,8 @@ fn put_barriers(
             .optional()?;
         let barrier = signed(end.next).max(next.unwrap_or(0));
         tx.execute(
-            "INSERT INTO epoch_barrier (sale, epoch, topic, part, barrier) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
+            "INSERT INTO epoch_barrier (sale, epoch, topic, part, barrier) VALUES (?1, ?2, ?3, ?4, ?5) \
+             ON CONFLICT (sale, epoch, topic, part) DO UPDATE SET barrier = min(barrier, excluded.barrier)",
             (id, sale.epoch, &end.topic.0, end.partition, barrier),
         )?;
     }

@@ -67,6 +67,9 @@ impl KafkaOptions {
             .set("reconnect.backoff.max.ms", "1000")
             .set("socket.timeout.ms", ms(self.answer_timeout.max(self.message_timeout)))
             .set("socket.nagle.disable", "true")
+            // Ours are no transactions, and somebody else's open one must hold back neither the records
+            // nor what the brokers call the end.
+            .set("isolation.level", "read_uncommitted")
             .set_log_level(RDKafkaLogLevel::Warning);
         self.security.set(&mut config);
         config
@@ -101,8 +104,6 @@ impl KafkaOptions {
             .set("enable.auto.offset.store", "false")
             // Positions are the ledger's; one that is not in the log is told, never replaced.
             .set("auto.offset.reset", "error")
-            // Ours are no transactions, and somebody else's open one must not hold them back.
-            .set("isolation.level", "read_uncommitted")
             .set("check.crcs", "true")
             .set("fetch.wait.max.ms", "100")
             .set("queued.min.messages", "10000")

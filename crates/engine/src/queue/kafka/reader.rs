@@ -39,6 +39,9 @@ const DECODED_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Longest wait for records before the group is looked at again.
 const SLICE: Duration = Duration::from_millis(50);
 
+/// How often the ledger is asked whether a partition that is left out can be read again.
+const LOST_LOOK: Duration = Duration::from_secs(5);
+
 /// How often the topic's identity is looked at, and the group is told what was applied.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -66,6 +69,7 @@ impl KafkaReader {
             bytes: 0,
             applied: BTreeMap::new(),
             ticked: Instant::now(),
+            left_out: None,
         };
         Ok(Self { inner: Some(Arc::new(Mutex::new(inner))) })
     }
@@ -117,6 +121,8 @@ struct Inner {
     /// What the ledger has applied, and the group was not told yet.
     applied: BTreeMap<u32, u64>,
     ticked: Instant,
+    /// Since when partitions of ours are left out, since their positions are not in the log.
+    left_out: Option<Instant>,
 }
 
 /// One partition as it is read.
@@ -137,8 +143,8 @@ impl Inner {
         }
         let share = self.group.context().take();
         let ours = positions.iter().filter(|it| it.topic == self.topic.id && share.contains(&it.partition));
-        let wanted: BTreeMap<u32, u64> = ours.map(|it| (it.partition, it.next)).collect();
-        self.check_in_log(&wanted)?;
+        let mut wanted: BTreeMap<u32, u64> = ours.map(|it| (it.partition, it.next)).collect();
+        self.leave_out_lost(&mut wanted)?;
 
         self.assign(&wanted).map_err(|error| unanswered("going to the ledger's positions", error))?;
         (self.decoded, self.bytes) = (0, 0);
@@ -165,11 +171,14 @@ impl Inner {
         Ok(list)
     }
 
-    /// Makes sure that every position is in the log.
-    fn check_in_log(&self, wanted: &BTreeMap<u32, u64>) -> Result<(), BackendError> {
+    /// Takes away the positions that are not in the log; when none is left, that is the error. The
+    /// others go on: a partition that was cut short must not stop them wherever it is moved to.
+    fn leave_out_lost(&mut self, wanted: &mut BTreeMap<u32, u64>) -> Result<(), BackendError> {
+        self.left_out = None;
         if wanted.is_empty() {
             return Ok(());
         }
+        let mut lost = Vec::new();
         let (beginnings, ends) = (self.topic.asker.beginnings()?, self.topic.asker.ends()?);
         let bounds = (0..).zip(beginnings.into_iter().zip(ends));
         for (partition, (begin, end)) in bounds {
@@ -183,11 +192,21 @@ impl Inner {
             };
             let what = format!(
                 "the ledger wants record {next} of partition {partition} of the topic {}, which {what}. Nothing is \
-                 skipped by itself: restore the topic, or fence and rebuild every sale",
+                 skipped by itself: restore the topic, or rebuild the open sales (doorbuster rebuild), which goes on \
+                 from where the topic ends now",
                 self.topic.name
             );
-            return Err(fault(Fault::Permanent, what));
+            lost.push((partition, what));
         }
+        for (partition, _) in &lost {
+            wanted.remove(partition);
+        }
+        let Some((_, what)) = lost.first() else { return Ok(()) };
+        if wanted.is_empty() {
+            return Err(fault(Fault::Permanent, what.clone()));
+        }
+        tracing::error!(partitions = lost.len(), what, "partitions are not read; the others go on");
+        self.left_out = Some(Instant::now());
         Ok(())
     }
 
@@ -202,7 +221,8 @@ impl Inner {
         }
         loop {
             self.serve_group()?;
-            if self.group.context().moved() {
+            let look_again = self.left_out.is_some_and(|since| since.elapsed() >= LOST_LOOK);
+            if self.group.context().moved() || look_again {
                 return Ok(NextOutcome::Moved);
             }
             let left = until.saturating_duration_since(Instant::now());

@@ -48,6 +48,9 @@ use scripts::Script;
 /// The keys of a sale that closed are removed this long after its window.
 const KEPT_AFTER_CLOSING: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// Most outbox entries of one listing: more than there can be, and a number that Redis takes.
+const OUTBOX_MAX: usize = 1_000_000_000;
+
 /// How to reach a Redis.
 #[derive(Clone)]
 pub struct RedisOptions {
@@ -164,16 +167,23 @@ impl RedisStock {
         Arc::clone(seen.entry(bucket).or_default())
     }
 
-    /// Notes the step that a reply shows. `known` is what was known when its call was sent: a lower
-    /// step means that the server went back, to a snapshot or a replica that was behind. Such a
-    /// bucket is stopped at once, and the rebuilder finds it so.
-    async fn note_seq(&self, bucket: BucketId, known: u64, seq: u64) -> Result<bool, BackendError> {
-        if seq >= known {
-            self.seen(bucket).fetch_max(seq, Ordering::Relaxed);
+    /// Notes the steps that a reply shows: the last one that its call found, and the last one it left.
+    /// `known` is what was known when the call was sent. A call that found a lower step met a server
+    /// that went back, to a snapshot or a replica that was behind. (What it left says nothing: it may
+    /// have taken more steps than were lost.) Such a bucket is stopped at once, and the rebuilder finds
+    /// it so.
+    async fn note_seq(
+        &self,
+        bucket: BucketId,
+        known: u64,
+        (found, left): (u64, u64),
+    ) -> Result<bool, BackendError> {
+        if found >= known {
+            self.seen(bucket).fetch_max(left, Ordering::Relaxed);
             return Ok(true);
         }
         tracing::error!(
-            sale.id = %bucket.sale, epoch = bucket.epoch.0, seq, known,
+            sale.id = %bucket.sale, epoch = bucket.epoch.0, found, known,
             "the stock went back to an earlier state (a failover to a stale replica, or an old snapshot): \
              stopping it; it is rebuilt from the ledger"
         );
@@ -332,8 +342,8 @@ impl Stock for RedisStock {
             return Ok(vec![ReserveOutcome::NotLoaded; requests.len()]);
         }
         let replies = packed::ReserveReplies::read(&reply).ok_or_else(|| strange("reserve", &reply))?;
-        if let Some(seq) = replies.seq
-            && !self.note_seq(bucket, known, seq).await?
+        if let Some(found) = replies.found
+            && !self.note_seq(bucket, known, (found, replies.seq)).await?
         {
             let what =
                 "the stock went back to an earlier state; what this call took is settled by the rebuild";
@@ -372,13 +382,14 @@ impl Stock for RedisStock {
             return Ok(vec![ReleaseOutcome::NotNow; orders.len()]);
         }
         let Some((first, rest)) = packed::split(&reply) else { return Err(strange("release", &reply)) };
-        let Value::Int(seq) = first else {
+        let Value::Int(_) = first else {
             return Ok(vec![ReleaseOutcome::NotNow; orders.len()]);
         };
-        if rest.len() != orders.len() {
+        let steps = packed::number(first).zip(rest.first().and_then(packed::number));
+        let (Some(steps), Some(rest)) = (steps, rest.get(1..).filter(|it| it.len() == orders.len())) else {
             return Err(strange("release", &reply));
-        }
-        if !self.note_seq(bucket, known, u64::try_from(*seq).unwrap_or(0)).await? {
+        };
+        if !self.note_seq(bucket, known, steps).await? {
             return Ok(vec![ReleaseOutcome::NotNow; orders.len()]);
         }
         let outcome = |value: &Value| match packed::word(value) {
@@ -415,6 +426,7 @@ impl Stock for RedisStock {
         before: Timestamp,
         limit: usize,
     ) -> Result<Vec<Reservation>, BackendError> {
+        let limit = limit.min(OUTBOX_MAX);
         let reply = self.run(&scripts::UNCONFIRMED, bucket, &[text(before.as_ms()), text(limit)]).await?;
         let fields = match &reply {
             Value::Nil => return Ok(Vec::new()),
@@ -464,7 +476,7 @@ impl Stock for RedisStock {
         }
         let mut level = packed::level(&reply).ok_or_else(|| strange("read the stock's level", &reply))?;
         if !level.loading && !level.fenced {
-            level.fenced = !self.note_seq(bucket, known, level.seq).await?;
+            level.fenced = !self.note_seq(bucket, known, (level.seq, level.seq)).await?;
         }
         Ok(Some(level))
     }

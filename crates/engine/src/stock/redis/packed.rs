@@ -137,8 +137,11 @@ impl Shape {
 
 /// A reply of the reserve script.
 pub(super) struct ReserveReplies<'a> {
-    /// The bucket's last step; nothing when all were answered alike, or when the bucket is fenced.
-    pub(super) seq: Option<u64>,
+    /// The last step that the call found; nothing when all were answered alike, or when the bucket is
+    /// fenced.
+    pub(super) found: Option<u64>,
+    /// The last step that the call left.
+    pub(super) seq: u64,
     now: Timestamp,
     answers: &'a [Value],
     all: Option<ReserveOutcome>,
@@ -153,12 +156,13 @@ impl<'a> ReserveReplies<'a> {
             _ => None,
         };
         if all.is_some() {
-            return Some(Self { seq: None, now: Timestamp::from_ms(0), answers: &[], all });
+            return Some(Self { found: None, seq: 0, now: Timestamp::from_ms(0), answers: &[], all });
         }
         let Value::Int(now) = first else { return None };
+        let (found, rest) = rest.split_first()?;
         let (seq, answers) = rest.split_first()?;
-        let seq = if seq == &Value::Int(-1) { None } else { Some(number(seq)?) };
-        Some(Self { seq, now: Timestamp::from_ms(*now), answers, all: None })
+        let found = if found == &Value::Int(-1) { None } else { Some(number(found)?) };
+        Some(Self { found, seq: number(seq)?, now: Timestamp::from_ms(*now), answers, all: None })
     }
 
     /// One outcome per request; nothing when the reply cannot be understood.
@@ -179,7 +183,7 @@ impl<'a> ReserveReplies<'a> {
     fn outcome(&self, bucket: BucketId, request: &ReserveRequest, answer: &Value) -> Option<ReserveOutcome> {
         // The commonest answer is the shortest.
         if answer == &Value::Int(0) {
-            return Some(ReserveOutcome::SoldOut { seq: self.seq? });
+            return Some(ReserveOutcome::SoldOut { seq: self.seq });
         }
         let text = word(answer);
         let (name, rest) = text.split_once(' ').unwrap_or((text, ""));

@@ -2,7 +2,7 @@
 --
 -- KEYS  cfg stk alc buy out gone ops
 -- ARGV  per order: order id, user
--- Answers {seq, one of 'RELEASED' 'NOT_HELD' per order}, or {'NOT_NOW'} for all.
+-- Answers {seq as found, seq, one of 'RELEASED' 'NOT_HELD' per order}, or {'NOT_NOW'} for all.
 
 local cfg = redis.call('HMGET', KEYS[1], '', 'phase', 'seq', 'holds')
 if not cfg[1] or cfg[2] ~= 'open' then return {'NOT_NOW'} end
@@ -19,7 +19,7 @@ local whole = bought[1] and redis.call('SISMEMBER', KEYS[6], '') == 1 and redis.
 if not whole then return {'NOT_NOW'} end
 
 local seq, released = tonumber(cfg[3]), 0
-local answers, entries, holds_of, back = {0}, {}, {}, {}
+local answers, entries, holds_of, back = {seq, 0}, {}, {}, {}
 for i = 1, count do
     local id, user = ids[i], users[i + 1]
     local holds = holds_of[user]
@@ -33,7 +33,7 @@ for i = 1, count do
             kept[#kept + 1] = hold
         end
     end
-    answers[i + 1] = item and 'RELEASED' or 'NOT_HELD'
+    answers[i + 2] = item and 'RELEASED' or 'NOT_HELD'
     if item then
         seq, released = seq + 1, released + 1
         holds_of[user] = #kept > 0 and table.concat(kept, '\n')
@@ -41,7 +41,7 @@ for i = 1, count do
     end
     entries[i] = id .. user
 end
-answers[1] = seq
+answers[2] = seq
 
 redis.call('SADD', KEYS[6], unpack(ids))
 redis.call('ZREM', KEYS[5], unpack(entries))

@@ -4,8 +4,8 @@
 -- KEYS  cfg stk alc buy out gone ops
 -- ARGV  now in ms ('' = this server's clock), epoch, item, units,
 --       then per wish: order id, user, '' or 'item units retake trace'
--- Answers {'NOT_LOADED'} or {'FENCED'} for all, or {now, seq, one answer per wish}; the seq of a fenced
--- bucket is -1, since nothing is concluded from it any more.
+-- Answers {'NOT_LOADED'} or {'FENCED'} for all, or {now, seq as found, seq, one answer per wish}; what a
+-- fenced bucket found is -1, since nothing is concluded from it any more.
 
 local cfg = redis.call('HMGET', KEYS[1], '', 'phase', 'state', 'opens', 'closes', 'limit', 'seq', 'holds')
 if not cfg[1] or cfg[2] == 'loading' then return {'NOT_LOADED'} end
@@ -92,7 +92,7 @@ local function decide(id, user, closed, item, units, retake, trace, holds)
 end
 
 local default_units = tonumber(ARGV[4])
-local answers = {now, 0}
+local answers = {now, fenced and -1 or seq, 0}
 for i = 1, count do
     local user, extras = users[i + 1], ARGV[4 + 3 * i]
     local item, units, retake, trace = ARGV[3], default_units, '-', '-'
@@ -100,9 +100,9 @@ for i = 1, count do
         item, units, retake, trace = string.match(extras, '^(%S+) (%S+) (%S+) (%S+)$')
         units = tonumber(units)
     end
-    answers[i + 2] = decide(ids[i + 1], user, gone[i + 1], item, units, retake, trace, holds_of[user] or bought[i + 1])
+    answers[i + 3] = decide(ids[i + 1], user, gone[i + 1], item, units, retake, trace, holds_of[user] or bought[i + 1])
 end
-answers[2] = fenced and -1 or seq
+answers[3] = seq
 
 if #entries > 0 then
     local buys, stocks = {}, {}

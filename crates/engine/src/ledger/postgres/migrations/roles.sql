@@ -50,7 +50,9 @@ GRANT INSERT ON "{schema}".orders, "{schema}".order_event, "{schema}".release_ro
 GRANT UPDATE (epoch, recorded_seq, fence_reason, fence_token, fence_since) ON "{schema}".sale TO doorbuster_recorder;
 GRANT UPDATE (sold) ON "{schema}".item TO doorbuster_recorder;
 GRANT UPDATE (units) ON "{schema}".buyer TO doorbuster_recorder;
-GRANT UPDATE (next) ON "{schema}".queue_offset TO doorbuster_recorder;
+-- A keeper that rebuilds takes a position or a barrier back to the end of a queue that was cut short.
+GRANT UPDATE (next) ON "{schema}".queue_offset TO doorbuster_recorder, doorbuster_keeper;
+GRANT UPDATE (barrier) ON "{schema}".epoch_barrier TO doorbuster_keeper, doorbuster_gateway;
 
 -- Keepers: expire, release, restock, rebuild, and the sales' clock.
 GRANT INSERT ON "{schema}".order_event, "{schema}".release_row, "{schema}".epoch_barrier,
