@@ -32,6 +32,8 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Figure>> {
         let theirs = side(bench, nginx.address, &nginx.process, &requests)?;
         rounds.push((ours, theirs));
     }
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or_default();
     let figure = |what, unit, goal, of: fn(&Side) -> f64| Figure {
         row: "1",
         what,
@@ -40,7 +42,10 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Figure>> {
         goal,
         rounds: rounds.iter().map(|(ours, theirs)| (of(ours), Some(of(theirs)))).collect(),
         books: Books::Unasked,
-        notes: vec![format!("its core was busy: ours {}, nginx {}", busy(&rounds, 0), busy(&rounds, 1))],
+        notes: vec![
+            format!("its core was busy: ours {}, nginx {}", busy(&rounds, 0), busy(&rounds, 1)),
+            format!("load average behind it: {load}"),
+        ],
     };
     Ok(vec![
         figure("server CPU per sold-out answer", "µs", Goal::Thrift(GOAL), |side| side.cpu_us),
