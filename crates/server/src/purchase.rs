@@ -176,7 +176,11 @@ pub fn wish(body: &[u8]) -> Wish {
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Wish::Malformed;
     }
-    let Ok(body) = serde_json::from_slice::<Body<'_>>(body) else { return Wish::Malformed };
+    // Read as bytes, a member that is ignored may hold what is no text.
+    let Some(body) = std::str::from_utf8(body).ok().and_then(|it| serde_json::from_str::<Body<'_>>(it).ok())
+    else {
+        return Wish::Malformed;
+    };
     let quantity = match body.quantity {
         None => 1,
         Some(raw) => match raw.get().parse::<i64>() {
@@ -359,6 +363,7 @@ mod tests {
             assert_eq!(wish(body.as_bytes()), expected, "{body}");
         }
         assert_eq!(wish(b"\xff\xfe{}"), Wish::Malformed);
+        assert_eq!(wish(b"{\"ignored\":\"\xff\"}"), Wish::Malformed);
         assert_eq!(wish("[".repeat(4_000).as_bytes()), Wish::Malformed);
     }
 
