@@ -9,6 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{ConfigSource, Verdict, limits};
 use crate::app::App;
+use crate::config::Role;
 use crate::pages::Site;
 use crate::telemetry;
 
@@ -51,7 +52,10 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<Verdict> {
     .collect();
     let config = args.source.read(&flags)?;
     telemetry::start(&config.log);
-    for warning in config.warnings().into_iter().chain(limits::too_few(config.server.connections_max)) {
+    // Who serves no buyers has few connections.
+    let gateway = config.server.roles.contains(&Role::Gateway);
+    let files = gateway.then(|| limits::too_few(config.server.connections_max)).flatten();
+    for warning in config.warnings().into_iter().chain(files) {
         tracing::warn!("{warning}");
     }
     let app = App::start(&config, Arc::new(SystemClock::new()), Site::default()).await?;
