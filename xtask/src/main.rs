@@ -69,6 +69,9 @@ enum Task {
         /// Processes that open, expire, return and rebuild
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..).map(usize::from))]
         keepers: usize,
+        /// Kill one process of each role in the middle, and start it again
+        #[arg(long)]
+        chaos: bool,
         /// Install the outside programs that are missing
         #[arg(long)]
         install: bool,
@@ -142,6 +145,7 @@ used as it is, and none is started in its place. `cargo xtask test` starts and e
 const STAGE_HELP: &str = "\
 Examples:
   cargo xtask stage -- --users 500000 --units 10000 --output json
+  cargo xtask stage --chaos -- --users 500000 --units 10000
   cargo xtask stage --gateways 3 --recorders 3 --keepers 2 -- --users 100000 --report storm.html
 
 The rehearsal's report goes to standard output. The exit code is 1 when it found something, or when PostgreSQL
@@ -189,9 +193,9 @@ fn main() -> Result<ExitCode> {
         Task::Bench { rows, install, output, rounds } => {
             bench::run(&root, &rows, install, output == "json", rounds)?
         }
-        Task::Stage { gateways, recorders, keepers, install, profile, rehearse } => {
+        Task::Stage { gateways, recorders, keepers, chaos, install, profile, rehearse } => {
             let cast = stage::Cast { gateways, recorders, keepers };
-            stage::run(&root, &stage::Plan { cast, install, profile, rehearse })?
+            stage::run(&root, &stage::Plan { cast, chaos, install, profile, rehearse })?
         }
         Task::Soak { first_seed, seeds, kill_rounds, fuzz_seconds } => {
             soak::run(&root, &soak::Lengths { first_seed, seeds, kill_rounds, fuzz_seconds })?

@@ -20,6 +20,10 @@ use crate::plan::{Plan, StormError, is_path_segment};
 use crate::tally::Tally;
 use crate::witness::Storm;
 
+/// Longest wait until every gateway has heard of the sale.
+const SPREAD: Duration = Duration::from_secs(3);
+/// How often they are asked.
+const LOOK: Duration = Duration::from_millis(20);
 /// How often the progress is told.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 /// From the last connection's opening to the first possible click: all threads are awake by then.
@@ -46,7 +50,7 @@ pub struct Progress {
 
 /// Runs a storm to its end: until every click has a final answer or its patience ended.
 ///
-/// Reads the sale view of the first gateway, opens all connections, and starts the clicks on
+/// Waits until every gateway has heard of the sale, reads the first one's view of it, opens all connections, and starts the clicks on
 /// threads of its own; the caller's task only tells the progress, about ten times a second.
 /// Dropping the future stops the threads within some milliseconds.
 ///
@@ -59,7 +63,7 @@ pub async fn storm(plan: Plan, progress: impl Fn(Progress) + Send + Sync) -> Res
     for url in &plan.urls {
         targets.push(BaseUrl::parse(url)?.resolve().await?);
     }
-    let sale = fetch_sale(&plan, &targets[0]).await?;
+    let sale = seen_everywhere(&plan, &targets).await?;
     let campaign = Arc::new(prepare(plan, targets, &sale)?);
     let guard = StopGuard(Arc::clone(&campaign));
 
@@ -90,6 +94,32 @@ pub async fn storm(plan: Plan, progress: impl Fn(Progress) + Send + Sync) -> Res
     }
     progress(guard.progress(begin));
     Ok(Storm::of_tallies(&campaign, &sale, begin, done))
+}
+
+/// The first gateway's view of the sale, once every gateway knows it and sells it. What the staff did a
+/// moment ago at one process reaches the others within a tenth of a second or so; who is not told in time
+/// is stormed as it is.
+async fn seen_everywhere(plan: &Plan, targets: &[Target]) -> Result<SaleView, StormError> {
+    let until = Instant::now() + SPREAD;
+    let mut look = tokio::time::interval(LOOK);
+    for target in targets.iter().rev() {
+        loop {
+            look.tick().await;
+            let seen = fetch_sale(plan, target).await;
+            let waits = match &seen {
+                Ok(sale) => ["draft", "preheated"].contains(&sale.state.as_str()),
+                Err(StormError::Sale { status: 404, .. }) => true,
+                Err(_) => false,
+            };
+            if !waits || Instant::now() >= until {
+                if std::ptr::eq(target, &targets[0]) {
+                    return seen;
+                }
+                break;
+            }
+        }
+    }
+    Err(StormError::Plan("it names no gateway"))
 }
 
 /// Stops the threads of a storm that nobody waits for any more.

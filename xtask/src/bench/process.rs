@@ -85,6 +85,16 @@ impl Running {
 }
 
 impl Running {
+    /// Kills the program at once.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// Asks the program to end and waits for it.
     ///
     /// # Errors

@@ -8,19 +8,28 @@ mod witness;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::bench::process::output_of;
+use crate::bench::process::{now, output_of, pause};
 use crate::run::{cargo, line_of, reported};
 use crate::services::{self, Lent};
 pub(crate) use roles::{Cast, Stage};
+use witness::Books;
+
+/// Time before the first kill, and between two.
+const BETWEEN_KILLS: Duration = Duration::from_millis(700);
+/// Longest wait for what killed processes left.
+const SETTLE: Duration = Duration::from_secs(60);
 
 /// What a stage is asked for.
 pub(crate) struct Plan {
     /// How many processes of each role.
     pub(crate) cast: Cast,
+    /// Whether one process of every role is killed in the middle, and started again.
+    pub(crate) chaos: bool,
     /// Whether missing programs are installed.
     pub(crate) install: bool,
     /// The cargo profile of our program: `release`, or `dev` to use the tests' build.
@@ -41,16 +50,23 @@ pub(crate) fn run(root: &Path, plan: &Plan) -> Result<bool> {
     if !lent.ensure(services::ALL)? {
         return Ok(false);
     }
-    let stage = Stage::start(&program, plan.cast, lent.variables().collect())?;
+    let mut stage = Stage::start(&program, plan.cast, lent.variables().collect())?;
     let sale = stage.sale(units)?;
     eprintln!("stage: sale {sale} with {units} units is open; rehearsing");
     let mut command = stage.rehearsal(&sale, &rehearse);
     eprintln!("$ {}", line_of(&command));
-    let output = command.stderr(Stdio::inherit()).output().context("starting the rehearsal")?;
+    let rehearsal = command.stdout(Stdio::piped()).spawn().context("starting the rehearsal")?;
+    if plan.chaos {
+        for role in ["gateway", "recorder", "keeper"] {
+            pause(BETWEEN_KILLS);
+            stage.kill_one(role)?;
+        }
+    }
+    let output = rehearsal.wait_with_output().context("waiting for the rehearsal")?;
     let report = String::from_utf8_lossy(&output.stdout).into_owned();
     println!("{}", report.trim_end());
     let mut clean = output.status.success();
-    match witness::books(&stage, &sale) {
+    match settled_books(&stage, &sale) {
         Ok(books) => {
             eprintln!("stage: {books}");
             for fault in books.faults() {
@@ -67,14 +83,30 @@ pub(crate) fn run(root: &Path, plan: &Plan) -> Result<bool> {
     Ok(clean)
 }
 
-/// A sale that is small enough for the tests, with their build: two processes of every role.
+/// What the servers say, once nothing is under way any more: what a killed process left is settled by the
+/// others within seconds.
+fn settled_books(stage: &Stage, sale: &str) -> Result<Books> {
+    let until = now() + SETTLE;
+    loop {
+        let books = witness::books(stage, sale)?;
+        if books.faults().is_empty() || now() > until {
+            return Ok(books);
+        }
+        pause(Duration::from_millis(200));
+    }
+}
+
+/// A sale that is small enough for the tests, with their build: two processes of every role, one of which
+/// is killed.
 ///
 /// # Errors
 /// As [`run`].
 pub(crate) fn small(root: &Path, install: bool) -> Result<bool> {
     let cast = Cast { gateways: 2, recorders: 2, keepers: 2 };
-    let rehearse = ["--users", "20000", "--units", "2000", "--output", "json"].map(str::to_owned).to_vec();
-    run(root, &Plan { cast, install, profile: "dev".to_owned(), rehearse })
+    // Selling goes on while they die.
+    let words = ["--users", "20000", "--units", "12000", "--window", "4s", "--output", "json"];
+    let rehearse = words.map(str::to_owned).to_vec();
+    run(root, &Plan { cast, chaos: true, install, profile: "dev".to_owned(), rehearse })
 }
 
 /// Takes `--units N` out of the rehearsal's arguments: the sale has the units, not the rehearsal.

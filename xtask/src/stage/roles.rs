@@ -26,6 +26,7 @@ pub(crate) struct Cast {
 /// One running process of ours.
 struct Player {
     name: String,
+    role: &'static str,
     process: Running,
     public: Option<SocketAddr>,
     admin: SocketAddr,
@@ -83,27 +84,57 @@ impl Stage {
         self.folder.path().join("staff.tokens")
     }
 
-    fn add(&mut self, role: &str, number: usize) -> Result<()> {
+    fn add(&mut self, role: &'static str, number: usize) -> Result<()> {
         let name = format!("{role}-{number}");
-        let (public, admin) = (free_address()?, free_address()?);
+        let public = if role == "gateway" { Some(free_address()?) } else { None };
+        let admin = free_address()?;
+        let process = self.launch(&name, role, public, admin)?;
+        eprintln!("stage: {name} runs{}", public.map_or_else(String::new, |at| format!(" at http://{at}")));
+        self.players.push(Player { name, role, process, public, admin });
+        Ok(())
+    }
+
+    /// Kills one process of a role as a failing machine would, and starts it again at its place.
+    ///
+    /// # Errors
+    /// It does not come back.
+    pub(crate) fn kill_one(&mut self, role: &str) -> Result<()> {
+        let Some(at) = self.players.iter().position(|player| player.role == role) else { return Ok(()) };
+        let mut player = self.players.remove(at);
+        player.process.kill()?;
+        eprintln!("stage: {} was killed", player.name);
+        player.process = self.launch(&player.name, player.role, player.public, player.admin)?;
+        eprintln!("stage: {} is back", player.name);
+        self.players.insert(at, player);
+        Ok(())
+    }
+
+    /// Starts a process and waits until it listens.
+    fn launch(
+        &self,
+        name: &str,
+        role: &str,
+        public: Option<SocketAddr>,
+        admin: SocketAddr,
+    ) -> Result<Running> {
         let mut command = Command::new(&self.program);
         command.args(["serve", "--roles", role]);
-        command.args(["--listen", &public.to_string(), "--admin-listen", &admin.to_string()]);
+        command.args(["--admin-listen", &admin.to_string()]);
+        if let Some(public) = public {
+            command.args(["--listen", &public.to_string()]);
+        }
         command.arg("--jwt-secret-file").arg(self.secret());
-        command.arg("--data-dir").arg(self.folder.path().join(&name));
+        command.arg("--data-dir").arg(self.folder.path().join(name));
         for (key, value) in self.settings() {
             command.env(format!("DOORBUSTER__{}", key.replace('.', "__").to_uppercase()), value);
         }
         let log = self.folder.path().join(format!("{name}.log"));
         let mut process = Running::start(&mut command, &log)?;
         process.listens(admin, &log).with_context(|| format!("starting {name}"))?;
-        let public = (role == "gateway").then_some(public);
         if let Some(public) = public {
             process.listens(public, &log)?;
         }
-        eprintln!("stage: {name} runs{}", public.map_or_else(String::new, |at| format!(" at http://{at}")));
-        self.players.push(Player { name, process, public, admin });
-        Ok(())
+        Ok(process)
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {
