@@ -237,6 +237,18 @@ pub(crate) struct SimQueue {
     pub(crate) planted: Option<Planted>,
 }
 
+impl SimQueue {
+    /// One after the other: how many of several the writer thread makes durable together depends on who
+    /// is faster, and with it at which call to the disk the power goes.
+    async fn append(&self, orders: &[OrderPlaced]) -> Vec<Answer<()>> {
+        let mut results = Vec::with_capacity(orders.len());
+        for order in orders {
+            results.extend(self.inner.publish(std::slice::from_ref(order)).await);
+        }
+        results
+    }
+}
+
 #[async_trait]
 impl Queue for SimQueue {
     async fn publish(&self, orders: &[OrderPlaced]) -> Vec<Answer<()>> {
@@ -247,15 +259,15 @@ impl Queue for SimQueue {
         let timeout = || BackendError::new(Layer::Queue, Fault::Ambiguous, "timed out");
         let publishing = self.wire.lock().unwrap().publishing;
         let mut results = match publishing {
-            Publishing::Honest => self.inner.publish(orders).await,
+            Publishing::Honest => self.append(orders).await,
             Publishing::Lost => all(&timeout),
             Publishing::AckLost => {
-                self.inner.publish(orders).await;
+                self.append(orders).await;
                 all(&timeout)
             }
             Publishing::Twice => {
-                self.inner.publish(orders).await;
-                self.inner.publish(orders).await
+                self.append(orders).await;
+                self.append(orders).await
             }
             Publishing::Delayed => {
                 self.wire.lock().unwrap().delayed.extend(orders.iter().cloned());
