@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use crate::gate::{Attempt, Claim, Flag, Gate, JwtVerifier, Refusal};
+use crate::gate::{Attempt, Claim, Gate, JwtVerifier, Refusal};
 use crate::order::{OrderId, OrderPlaced, OrderStatus, Reservation, UserId};
 use crate::sale::Catalog;
 use crate::stock::{Batcher, BucketId, PAGE_MAX, ReserveOutcome, ReserveReply, ReserveRequest};
@@ -230,7 +230,7 @@ impl Engine {
 
     /// Sets this core's flag; when the stock has moved, also reads anew who holds units.
     fn note_sold_out(self: &Arc<Self>, claim: &Claim, bucket: BucketId, seq: u64) {
-        if self.gate.note_sold_out(claim.item, seq) == Flag::Moved {
+        if self.gate.note_sold_out(claim.sale, claim.item, seq) {
             let engine = Arc::clone(self);
             (self.detach)(Box::pin(async move { engine.read_holders(bucket).await }));
         }

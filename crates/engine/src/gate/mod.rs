@@ -17,7 +17,6 @@ use arc_swap::ArcSwap;
 use crate::clock::{Clock, Timestamp};
 use crate::order::{Epoch, ItemId, Money, OrderId, SaleId, Units, UserId};
 use crate::sale::{Catalog, Sale, SaleState};
-pub(crate) use sold_out::Flag;
 use sold_out::SoldOutFlags;
 use winners::Winners;
 
@@ -233,9 +232,12 @@ impl Gate {
         self.tokens.verify(bearer, self.clock.now())
     }
 
-    /// The stock said that an item has nothing free. Answers what the winners' list needs.
-    pub(crate) fn note_sold_out(&self, item: ItemId, seq: u64) -> Flag {
-        self.flags.set(item, seq, self.clock.monotonic())
+    /// The stock said at its step `seq` that an item has nothing free. Answers whether the list of the
+    /// sale's holders is to be read anew.
+    pub(crate) fn note_sold_out(&self, sale: SaleId, item: ItemId, seq: u64) -> bool {
+        let now = self.clock.monotonic();
+        self.flags.set(item, now);
+        self.winners.is_due(sale, seq, now)
     }
 
     /// The stock said that an item has something free.

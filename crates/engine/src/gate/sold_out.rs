@@ -19,17 +19,7 @@ const PROBE_AFTER: Duration = Duration::from_millis(150);
 #[derive(Clone, Copy, Debug)]
 struct State {
     set_at: Duration,
-    seq: u64,
     probing: bool,
-}
-
-/// What setting the flag showed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flag {
-    /// Nothing moved since it was last set.
-    Unmoved,
-    /// First set, or the stock took a step since: the list of holders is to be read anew.
-    Moved,
 }
 
 /// One core's flags; at most one per item of the catalog.
@@ -59,9 +49,8 @@ impl SoldOutFlags {
         true
     }
 
-    pub(super) fn set(&self, item: ItemId, seq: u64, now: Duration) -> Flag {
-        let before = self.states().insert(item, State { set_at: now, seq, probing: false });
-        if before.is_some_and(|before| before.seq == seq) { Flag::Unmoved } else { Flag::Moved }
+    pub(super) fn set(&self, item: ItemId, now: Duration) {
+        self.states().insert(item, State { set_at: now, probing: false });
     }
 
     pub(super) fn clear(&self, item: ItemId) {
@@ -83,7 +72,7 @@ mod tests {
     fn a_flag_lives_at_most_200_ms() {
         let flags = SoldOutFlags::default();
         assert!(!flags.is_sold_out(ITEM, ms(0)));
-        flags.set(ITEM, 1, ms(0));
+        flags.set(ITEM, ms(0));
         assert!(flags.is_sold_out(ITEM, ms(149)));
         assert!(!flags.is_sold_out(ITEM, ms(200)));
         assert!(!flags.is_sold_out(ItemId(2), ms(10)));
@@ -92,26 +81,18 @@ mod tests {
     #[test]
     fn one_request_probes_and_the_others_hear_sold_out() {
         let flags = SoldOutFlags::default();
-        flags.set(ITEM, 1, ms(0));
+        flags.set(ITEM, ms(0));
         let passed = (0..100).filter(|_| !flags.is_sold_out(ITEM, ms(160))).count();
         assert_eq!(passed, 1);
-        flags.set(ITEM, 1, ms(161));
+        flags.set(ITEM, ms(161));
         assert!(flags.is_sold_out(ITEM, ms(300)));
     }
 
     #[test]
     fn something_free_clears_it_at_once() {
         let flags = SoldOutFlags::default();
-        flags.set(ITEM, 1, ms(0));
+        flags.set(ITEM, ms(0));
         flags.clear(ITEM);
         assert!(!flags.is_sold_out(ITEM, ms(1)));
-    }
-
-    #[test]
-    fn a_moved_stock_is_noticed_when_the_flag_is_set_again() {
-        let flags = SoldOutFlags::default();
-        assert_eq!(flags.set(ITEM, 7, ms(0)), Flag::Moved);
-        assert_eq!(flags.set(ITEM, 7, ms(160)), Flag::Unmoved);
-        assert_eq!(flags.set(ITEM, 9, ms(320)), Flag::Moved);
     }
 }

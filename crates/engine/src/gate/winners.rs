@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -21,12 +22,25 @@ const PAYLOAD_MAX: usize = 1_536;
 /// How a `sub` begins that is a string, when nobody puts spaces between.
 const SUB: &[u8] = br#""sub":""#;
 
+/// A sale's list is read from the stock at most this often: with many items, one of them sells out or
+/// is asked for again all the time, and each reading is as long as the list. A retry at another gateway
+/// may hear "sold out" for a second; this and the flag's life are less.
+const READ_EVERY: Duration = Duration::from_millis(500);
+
 /// One core's lists; each at most as long as its sale has units.
 #[derive(Debug)]
 pub(super) struct Winners {
     // One core's threads only: never contended.
-    sales: Mutex<BTreeMap<SaleId, HashSet<UserId>>>,
+    sales: Mutex<BTreeMap<SaleId, List>>,
     sub: Finder<'static>,
+}
+
+/// Who holds units of one sale.
+#[derive(Debug, Default)]
+struct List {
+    users: HashSet<UserId>,
+    /// At which of the stock's steps it was last read, and when.
+    read: Option<(u64, Duration)>,
 }
 
 impl Default for Winners {
@@ -36,16 +50,29 @@ impl Default for Winners {
 }
 
 impl Winners {
-    fn sales(&self) -> MutexGuard<'_, BTreeMap<SaleId, HashSet<UserId>>> {
+    fn sales(&self) -> MutexGuard<'_, BTreeMap<SaleId, List>> {
         self.sales.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn add(&self, sale: SaleId, user: UserId) {
-        self.sales().entry(sale).or_default().insert(user);
+        self.sales().entry(sale).or_default().users.insert(user);
+    }
+
+    /// Whether the list is to be read anew now that the stock was seen at this step: it has moved since
+    /// the last reading, which is long enough ago. The caller reads if so.
+    pub(super) fn is_due(&self, sale: SaleId, seq: u64, now: Duration) -> bool {
+        let mut sales = self.sales();
+        let list = sales.entry(sale).or_default();
+        let due =
+            list.read.is_none_or(|(read, begun)| read != seq && now.saturating_sub(begun) >= READ_EVERY);
+        if due {
+            list.read = Some((seq, now));
+        }
+        due
     }
 
     pub(super) fn replace(&self, sale: SaleId, users: Vec<UserId>) {
-        self.sales().insert(sale, users.into_iter().collect());
+        self.sales().entry(sale).or_default().users = users.into_iter().collect();
     }
 
     /// Whether the token *says* it is a holder's; nothing about it is verified.
@@ -55,7 +82,7 @@ impl Winners {
         let Some(user) = plain_sub(json, &self.sub).map(Cow::Borrowed).or_else(|| sub(json)) else {
             return false;
         };
-        self.sales().get(&sale).is_some_and(|users| users.contains(user.as_ref()))
+        self.sales().get(&sale).is_some_and(|list| list.users.contains(user.as_ref()))
     }
 }
 
@@ -99,6 +126,19 @@ mod tests {
 
     fn token(payload: &str) -> Vec<u8> {
         format!("e30.{}.sig", URL_SAFE_NO_PAD.encode(payload)).into_bytes()
+    }
+
+    #[test]
+    fn a_list_is_read_when_the_stock_has_moved_and_not_too_often() {
+        let (winners, ms) = (Winners::default(), Duration::from_millis);
+        assert!(winners.is_due(SaleId(1), 7, ms(0)));
+        assert!(!winners.is_due(SaleId(1), 7, ms(900)), "nothing moved");
+        assert!(winners.is_due(SaleId(1), 8, ms(900)));
+        for (seq, at) in [(9, 1_000), (10, 1_399)] {
+            assert!(!winners.is_due(SaleId(1), seq, ms(at)), "it was read a moment ago");
+        }
+        assert!(winners.is_due(SaleId(1), 10, ms(1_400)));
+        assert!(winners.is_due(SaleId(2), 1, ms(1_400)), "every sale has its own list");
     }
 
     #[test]
