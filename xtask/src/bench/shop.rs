@@ -59,8 +59,8 @@ impl<'a> Shop<'a> {
     /// It cannot be started.
     pub(crate) fn start(bench: &'a Bench, pin: bool) -> Result<Self> {
         let (address, admin) = (free_address()?, free_address()?);
-        let folder = bench.folder().join(format!("shop-{}", address.port()));
-        std::fs::create_dir(&folder)?;
+        // Its name is new even where the system hands out a port for the second time.
+        let folder = tempfile::Builder::new().prefix("shop-").tempdir_in(bench.folder())?.keep();
         std::fs::write(folder.join("secret"), SECRET)?;
         std::fs::set_permissions(folder.join("secret"), std::fs::Permissions::from_mode(0o600))?;
         let mut command =
