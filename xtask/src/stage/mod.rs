@@ -7,7 +7,7 @@ mod roles;
 mod witness;
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -142,11 +142,6 @@ fn build(root: &Path, profile: &str) -> Result<std::path::PathBuf> {
     let folder = metadata["target_directory"].as_str().context("cargo has no target directory")?;
     let profile = if profile == "dev" { "debug" } else { profile };
     Ok(Path::new(folder).join(profile).join("doorbuster"))
-}
-
-/// A command of another program that reads a server; what it prints, or an error with its words.
-fn ask(command: &mut Command) -> Result<String> {
-    Ok(output_of(command)?.trim().to_owned())
 }
 
 #[cfg(test)]

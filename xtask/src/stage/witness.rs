@@ -7,8 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::ask;
 use super::roles::Stage;
+use crate::bench::process::output_of;
 
 /// What PostgreSQL and Redis say of one sale.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -171,19 +171,16 @@ fn sql(stage: &Stage, statement: &str) -> Result<String> {
     command.args(["--no-psqlrc", "--tuples-only", "--no-align", "-v", "ON_ERROR_STOP=1", "-c"]);
     command.arg(format!("SET search_path = {}; {statement}", stage.name));
     command.arg(&stage.postgres);
-    let printed = ask(&mut command)?;
-    Ok(printed.strip_prefix("SET").unwrap_or(&printed).trim().to_owned())
+    let printed = output_of(&mut command)?;
+    let printed = printed.trim();
+    Ok(printed.strip_prefix("SET").unwrap_or(printed).trim().to_owned())
 }
 
 fn redis(stage: &Stage, words: &[&str]) -> Result<String> {
     let mut command = Command::new("redis-cli");
     command.args(["--no-auth-warning", "--raw", "-u", &stage.redis]).args(words);
-    ask_raw(&mut command)
-}
-
-/// As [`ask`], but keeps empty first lines: they are fields.
-fn ask_raw(command: &mut Command) -> Result<String> {
-    let printed = crate::bench::process::output_of(command)?;
+    let printed = output_of(&mut command)?;
+    // Empty first lines stay: they are fields.
     Ok(printed.strip_suffix('\n').unwrap_or(&printed).to_owned())
 }
 
