@@ -1,11 +1,9 @@
 //! Release: units of closed orders go back to the stock.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::round::{Round, Rounds};
 use super::{Backends, Step, Worker};
 use crate::fault::BackendError;
 use crate::order::{OrderId, SaleId, UserId};
@@ -20,13 +18,12 @@ pub struct Releaser {
     backends: Backends,
     /// Sales whose bucket cannot take units now; asked again after every other sale.
     waiting: Vec<SaleId>,
-    rounds: Rounds,
 }
 
 impl Releaser {
     /// A releaser over these backends.
     pub fn new(backends: Backends) -> Self {
-        Self { backends, waiting: Vec::new(), rounds: Rounds::default() }
+        Self { backends, waiting: Vec::new() }
     }
 }
 
@@ -49,18 +46,17 @@ impl Worker for Releaser {
                 .or_default()
                 .push((row.order, row.user));
         }
-        let (mut done, mut round, mut failed) = (Vec::new(), Round::default(), Vec::new());
+        let mut done = Vec::new();
         for (bucket, orders) in by_bucket {
             let outcomes = match self.backends.stock.release(bucket, &orders).await {
                 Ok(outcomes) => outcomes,
                 // Its rows stay; a stock that does not answer holds up no other sale's units.
                 Err(error) => {
-                    round.note(Err(error));
-                    failed.push(bucket.sale);
+                    tracing::warn!(sale.id = %bucket.sale, error = error.chain(), "units could not be given back; they will be");
+                    self.waiting.push(bucket.sale);
                     continue;
                 }
             };
-            round.note(Ok(0));
             for ((order, _), outcome) in orders.iter().zip(outcomes) {
                 match outcome {
                     ReleaseOutcome::Released | ReleaseOutcome::NotHeld => done.push(*order),
@@ -70,10 +66,6 @@ impl Worker for Releaser {
             }
         }
         self.backends.ledger.releases_done(&done).await?;
-        let clock = Arc::clone(&self.backends.clock);
-        // When no stock answers, the step fails as a whole, and the waits between its repeats grow.
-        self.rounds.end(round, self.name(), clock.as_ref())?;
-        self.waiting.extend(failed);
         Ok(Step::Worked(done.len() as u64))
     }
 }
