@@ -4,9 +4,10 @@ use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
+use doorbuster_services::command::line_of;
 use serde_json::Value;
 
-use crate::run::{cargo, line_of};
+use crate::run::cargo;
 
 /// The members of the report that must be zero.
 const ZERO: [&str; 3] = ["oversold", "lost", "duplicates"];

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
+use doorbuster_services::command::line_of;
 
-use crate::run::{line_of, reported};
+use crate::run::reported;
 
 /// One outside program.
 #[derive(Debug)]

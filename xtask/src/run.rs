@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use doorbuster_services::command::line_of;
 
 /// A cargo command in the repository's root, by the cargo that started us.
 pub(crate) fn cargo<S: AsRef<std::ffi::OsStr>>(root: &Path, arguments: &[S]) -> Command {
@@ -31,14 +32,6 @@ pub(crate) fn reported(command: &mut Command) -> Result<bool> {
     eprintln!("$ {}", line_of(command));
     let status = command.stdout(std::io::stderr()).status();
     Ok(status.with_context(|| format!("starting {}", line_of(command)))?.success())
-}
-
-/// The command as somebody would type it.
-pub(crate) fn line_of(command: &Command) -> String {
-    let program = Path::new(command.get_program());
-    let program = program.file_name().unwrap_or(command.get_program());
-    let words = std::iter::once(program).chain(command.get_args());
-    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 /// The repository's root: the nearest folder upwards whose manifest is a workspace's.

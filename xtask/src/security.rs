@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use doorbuster_services::command::line_of;
 
 use crate::areas::TEST;
-use crate::run::{cargo, line_of};
+use crate::run::cargo;
 
 /// Where the tests are: the libraries' own, and these of the server.
 const TARGETS: [&str; 8] =

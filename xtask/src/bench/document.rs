@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use doorbuster_services::command::output_of;
 use serde_json::{Value, json};
 
 use super::figure::Figure;
-use super::process::output_of;
 use super::{Bench, ROWS};
 
 const KEPT: &str = "docs/performance.json";

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use doorbuster_services::command::output_of;
 
 use super::Bench;
 use super::figure::{Books, Figure, Goal};
-use super::process::{now, output_of};
+use super::process::now;
 use super::shop::Shop;
 use super::wrk::{Press, Requests};
 

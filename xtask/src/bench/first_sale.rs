@@ -3,10 +3,11 @@
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use doorbuster_services::command::output_of;
 
 use super::Bench;
 use super::figure::{Books, Figure, Goal};
-use super::process::{now, output_of};
+use super::process::now;
 use super::whole_sale::balanced;
 use crate::run::cargo;
 

@@ -4,10 +4,10 @@
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use doorbuster_services::command::output_of;
 
 use super::Bench;
 use super::figure::{Books, Figure, Goal};
-use super::process::output_of;
 
 /// The paths and how often each is walked; twice as often the second time, so that what happens
 /// once cancels out.

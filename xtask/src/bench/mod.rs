@@ -25,10 +25,11 @@ mod wrk;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use doorbuster_services::command::line_of;
 use tempfile::TempDir;
 
 use crate::requirements::{self, Absence, Requirement, Source};
-use crate::run::{cargo, line_of};
+use crate::run::cargo;
 use figure::Figure;
 use wrk::Wrk;
 

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use doorbuster_services::command::output_of;
 use serde_json::Value;
 
 use super::Bench;
 use super::figure::{Books, Figure, Goal};
-use super::process::{GENERATOR_CORE, Running, SERVER_CORE, free_address, output_of, pinned};
+use super::process::{GENERATOR_CORE, Running, SERVER_CORE, free_address, pinned};
 
 /// The script of the article that this row is held against, as it stands there.
 const ARTICLE: &str = "\

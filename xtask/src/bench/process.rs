@@ -7,8 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-
-use crate::run::line_of;
+use doorbuster_services::command::line_of;
 
 /// The core of the server under test.
 pub(crate) const SERVER_CORE: &str = "0";
@@ -127,20 +126,6 @@ pub(crate) fn pinned(core: &str, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", core]).arg(program);
     command
-}
-
-/// Runs the command to its end and answers what it printed.
-///
-/// # Errors
-/// It cannot be started or fails; the message has what it printed.
-pub(crate) fn output_of(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("starting {}", line_of(command)))?;
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{} ended with {}\n{said}{printed}", line_of(command), output.status);
-    }
-    Ok(printed)
 }
 
 /// A loopback address that nobody uses now.

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use doorbuster_services::command::output_of;
 use serde_json::Value;
 
 use super::Bench;
 use super::figure::{Books, Figure, Goal};
-use super::process::{now, output_of};
+use super::process::now;
 use crate::services::{Lent, POSTGRES};
 
 /// Orders of one run of ours.

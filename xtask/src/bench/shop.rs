@@ -7,10 +7,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use doorbuster_services::command::output_of;
 use serde_json::Value;
 
 use super::answer::Answer;
-use super::process::{GENERATOR_CORE, Running, SERVER_CORE, free_address, now, output_of, pause, pinned};
+use super::process::{GENERATOR_CORE, Running, SERVER_CORE, free_address, now, pause, pinned};
 use super::{Bench, wrk::Press, wrk::Requests};
 
 /// Signs every token; the servers live for minutes and on loopback only.

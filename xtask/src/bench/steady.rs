@@ -4,11 +4,11 @@
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use doorbuster_services::command::output_of;
 use serde_json::Value;
 
 use super::Bench;
 use super::figure::{Books, Figure, Goal};
-use super::process::output_of;
 use crate::services::{self, Lent};
 use crate::stage::{Cast, Stage};
 

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use doorbuster_services::command::output_of;
 
-use super::process::{GENERATOR_CORE, Running, output_of, pinned};
+use super::process::{GENERATOR_CORE, Running, pinned};
 
 const SAME: &str = include_str!("lua/same.lua");
 const EACH: &str = include_str!("lua/each.lua");

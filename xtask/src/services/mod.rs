@@ -1,33 +1,29 @@
 //! `cargo xtask services`: private servers of other makers for tests and for trying things out.
 //!
-//! Each runs on a free port of the loopback, in a folder of its own below the system's temporary
-//! folder. `state.rs` keeps what runs in `target/services/state.json`, written after each start, so
+//! The package `doorbuster-services` knows how each is started. `state.rs` keeps what runs in `target/services/state.json`, written after each start, so
 //! that whoever comes next finds the servers again and can end them, also after a crash.
 
-mod kafka;
-mod launch;
-mod postgres;
-mod redis_server;
 mod state;
 
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use doorbuster_services::{Server, kafka, postgres, redis_server};
 
 use crate::requirements::{self, Absence, Requirement, Source};
-use state::{Server, State};
+use state::{Kept, State};
 
 /// The Redis that tests run against.
 pub(crate) const REDIS: Service = Service {
     name: "redis",
     variable: "DOORBUSTER_TEST_REDIS_URL",
     requirements: &[&Requirement {
-        program: "redis-server",
+        program: redis_server::PROGRAM,
         why: "is the stock that several processes share",
         source: Source::Debian("redis-server"),
         absence: Absence::Fatal,
     }],
-    start: redis_server::start,
+    start: |_| redis_server::start(),
 };
 
 /// The PostgreSQL that tests run against.
@@ -40,7 +36,7 @@ pub(crate) const POSTGRES: Service = Service {
         source: Source::Debian("postgresql-15"),
         absence: Absence::Fatal,
     }],
-    start: postgres::start,
+    start: |_| postgres::start(),
 };
 
 /// The Kafka that tests run against.
@@ -61,7 +57,7 @@ pub(crate) const KAFKA: Service = Service {
             absence: Absence::Fatal,
         },
     ],
-    start: kafka::start,
+    start: |start| kafka::start(start.root, &kafka::Plan::of(start.brokers)),
 };
 
 /// Every service.
@@ -195,7 +191,7 @@ pub(crate) fn status(root: &Path) -> Result<()> {
 }
 
 /// What tests need in their environment to find a server.
-fn variables(service: &Service, server: &Server) -> impl Iterator<Item = (String, String)> {
+fn variables(service: &Service, server: &Kept) -> impl Iterator<Item = (String, String)> {
     let more = server.more.iter().map(|(name, value)| (name.clone(), value.clone()));
     std::iter::once((service.variable.to_owned(), server.url.clone())).chain(more)
 }
@@ -225,13 +221,13 @@ fn bring_up(root: &Path, wanted: &[&Service], install: bool, brokers: usize) -> 
         let started = (service.start)(&Start { root, brokers });
         let server = started.with_context(|| format!("{} does not start", service.name))?;
         eprintln!("services: {} answers at {}", service.name, server.url);
-        state.add(server);
+        state.add(Kept::of(service.name, server));
         state.write(root)?;
     }
     Ok(true)
 }
 
-fn take_down(root: &Path, chosen: impl Fn(&Server) -> bool) -> Result<()> {
+fn take_down(root: &Path, chosen: impl Fn(&Kept) -> bool) -> Result<()> {
     let mut state = State::read(root)?;
     let mut result = Ok(());
     for service in ALL {

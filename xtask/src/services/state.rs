@@ -4,29 +4,24 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use anyhow::{Context as _, Result};
+use doorbuster_services::{Process, Server};
 use serde::{Deserialize, Serialize};
-
-use super::launch::await_true;
 
 /// Where the file is, from the repository's root.
 const FILE: &str = "target/services/state.json";
 
-/// Longest wait for a process to end by itself; then it is killed.
-const END: Duration = Duration::from_secs(10);
-
 /// Everything that was started and not ended.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct State {
-    servers: Vec<Server>,
+    servers: Vec<Kept>,
 }
 
 /// One service that was started.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Server {
+pub(super) struct Kept {
     /// The service's name.
     pub(super) service: String,
     /// What tests are given to find it.
@@ -40,17 +35,6 @@ pub(super) struct Server {
     pub(super) folders: Vec<PathBuf>,
     /// When it was started, in seconds since 1970.
     pub(super) since: u64,
-}
-
-/// One process, told from a later one of the same number by when it began.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Process {
-    pid: i32,
-    /// The machine's boot and the clock tick in it at which the process began.
-    birth: String,
-    /// Whether it is asked to end by an interrupt first; otherwise it is killed at once, since its
-    /// folder goes with it.
-    interrupt: bool,
 }
 
 impl State {
@@ -78,28 +62,36 @@ impl State {
     }
 
     /// The service of this name, running or not.
-    pub(super) fn server(&self, service: &str) -> Option<&Server> {
+    pub(super) fn server(&self, service: &str) -> Option<&Kept> {
         self.servers.iter().find(|server| server.service == service)
     }
 
     /// Whether the service of this name runs.
     pub(super) fn holds(&self, service: &str) -> bool {
-        self.server(service).is_some_and(Server::runs)
+        self.server(service).is_some_and(Kept::runs)
     }
 
     /// Forgets the service of this name and hands it over.
-    pub(super) fn take(&mut self, service: &str) -> Option<Server> {
+    pub(super) fn take(&mut self, service: &str) -> Option<Kept> {
         let at = self.servers.iter().position(|server| server.service == service)?;
         Some(self.servers.remove(at))
     }
 
     /// Remembers a service.
-    pub(super) fn add(&mut self, server: Server) {
+    pub(super) fn add(&mut self, server: Kept) {
         self.servers.push(server);
     }
 }
 
-impl Server {
+impl Kept {
+    /// What is kept of a server that stays when we end.
+    pub(super) fn of(service: &str, server: Server) -> Self {
+        let (url, more) = (server.url.clone(), server.more.clone());
+        let (processes, folder) = server.keep();
+        let since = seconds_since_1970();
+        Self { service: service.to_owned(), url, more, processes, folders: vec![folder], since }
+    }
+
     /// Whether all its processes still run.
     pub(super) fn runs(&self) -> bool {
         self.processes.iter().all(Process::runs)
@@ -123,63 +115,16 @@ impl Server {
 
     /// One line for a person.
     pub(super) fn line(&self) -> String {
-        let pids: Vec<String> = self.processes.iter().map(|process| process.pid.to_string()).collect();
+        let pids: Vec<String> = self.processes.iter().map(|process| process.pid().to_string()).collect();
         let minutes = seconds_since_1970().saturating_sub(self.since) / 60;
         let folders: Vec<String> = self.folders.iter().map(|folder| folder.display().to_string()).collect();
         format!("{}  for {minutes} min, pid {}, in {}", self.url, pids.join(", "), folders.join(", "))
     }
 }
 
-impl Process {
-    /// The process of this number that runs now.
-    pub(super) fn of(pid: u32, interrupt: bool) -> Result<Self> {
-        let pid = i32::try_from(pid).context("a process number is small")?;
-        let birth = birth(pid).with_context(|| format!("process {pid} ended at once"))?;
-        Ok(Self { pid, birth, interrupt })
-    }
-
-    /// Whether it still runs, and is not a later one of the same number.
-    pub(super) fn runs(&self) -> bool {
-        birth(self.pid).is_some_and(|birth| birth == self.birth)
-    }
-
-    /// Ends it.
-    pub(super) fn end(&self) -> Result<()> {
-        let signals = if self.interrupt { &[Signal::INT, Signal::KILL][..] } else { &[Signal::KILL] };
-        for &signal in signals {
-            if !self.runs() {
-                return Ok(());
-            }
-            let pid = Pid::from_raw(self.pid).context("zero is no process")?;
-            match kill_process(pid, signal) {
-                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-                Err(error) => return Err(error).with_context(|| format!("ending process {}", self.pid)),
-            }
-            await_true(END, || Ok(!self.runs()))?;
-        }
-        if self.runs() {
-            bail!("process {} does not end", self.pid);
-        }
-        Ok(())
-    }
-}
-
-/// When the process began; `None` when there is none, or it has ended and nobody asked how.
-fn birth(pid: i32) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name, in parentheses, may hold anything; the fields behind it are plain.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    if fields.next()? == "Z" {
-        return None;
-    }
-    let ticks = fields.nth(18)?;
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(format!("{} {ticks}", boot.trim()))
-}
-
 /// The time for people.
 #[expect(clippy::disallowed_methods, reason = "a person reads it; nothing decides by it")]
-pub(super) fn seconds_since_1970() -> u64 {
+fn seconds_since_1970() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
@@ -194,26 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_ended_and_a_later_one_of_its_number_is_not() {
-        let mut child = sleeper();
-        let process = Process::of(child.id(), true).expect("it runs");
-        let stranger = Process { birth: "another boot 1".to_owned(), ..process.clone() };
-        assert!(!stranger.runs());
-        stranger.end().expect("nothing is there to end");
-        assert!(process.runs(), "the process of the same number was left alone");
-
-        process.end().expect("it ends");
-        assert!(!process.runs());
-        child.wait().expect("it is our child");
-    }
-
-    #[test]
     fn the_state_is_read_as_it_was_written_and_folders_go_with_the_server() {
         let root = tempfile::tempdir().expect("a temporary folder can be made");
         let folder = root.path().join("data");
         fs::create_dir(&folder).expect("can be made");
         let mut child = sleeper();
-        let server = Server {
+        let server = Kept {
             service: "redis".to_owned(),
             url: "redis://127.0.0.1:1".to_owned(),
             more: BTreeMap::new(),

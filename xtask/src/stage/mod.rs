@@ -11,10 +11,11 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use doorbuster_services::command::{line_of, output_of};
 use serde_json::Value;
 
-use crate::bench::process::{now, output_of, pause};
-use crate::run::{cargo, line_of, reported};
+use crate::bench::process::{now, pause};
+use crate::run::{cargo, reported};
 use crate::services::{self, Lent};
 pub(crate) use roles::{Cast, Stage};
 use witness::Books;

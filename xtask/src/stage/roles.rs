@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use doorbuster_services::command::output_of;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::bench::process::{Running, free_address, output_of};
+use crate::bench::process::{Running, free_address};
 
 /// Signs every token; the processes live for minutes and on loopback only.
 const SECRET: &str = "a-secret-of-the-stage-0123456789-and-of-no-other-place";

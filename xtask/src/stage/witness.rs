@@ -6,9 +6,9 @@ use std::fmt;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use doorbuster_services::command::output_of;
 
 use super::roles::Stage;
-use crate::bench::process::output_of;
 
 /// What PostgreSQL and Redis say of one sale.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -4,13 +4,14 @@ use super::Finding;
 use super::tree::Tree;
 
 /// Our packages and those of ours each may depend on. A new package gets its line here.
-const PACKAGES: [(&str, &[&str]); 6] = [
+const PACKAGES: [(&str, &[&str]); 7] = [
     ("doorbuster-wire", &[]),
     ("doorbuster-engine", &[]),
     ("doorbuster-loadtest", &["doorbuster-wire"]),
     ("doorbuster-server", &["doorbuster-engine", "doorbuster-wire", "doorbuster-loadtest"]),
+    ("doorbuster-services", &[]),
     ("doorbuster-fuzz", &["doorbuster-engine", "doorbuster-server"]),
-    ("xtask", &[]),
+    ("xtask", &["doorbuster-services"]),
 ];
 
 /// One dependency as a manifest names it.

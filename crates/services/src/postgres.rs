@@ -1,22 +1,20 @@
 //! A private PostgreSQL 15. It refuses to run as the superuser: then it is the user `postgres`, which
 //! its package makes.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use super::Start;
-use super::launch::{self, Launched, free_ports, or_remove};
-use super::state::{Process, Server, seconds_since_1970};
-use crate::bench::process::output_of;
+use crate::command::output_of;
+use crate::launch::{self, Recipe, free_ports};
+use crate::server::Server;
 
 /// The server program. Debian keeps it off the search path, with its tools beside it.
-pub(super) const PROGRAM: &str = "/usr/lib/postgresql/15/bin/postgres";
+pub const PROGRAM: &str = "/usr/lib/postgresql/15/bin/postgres";
 
 /// The user and group to run as, where they are not ours.
 type RunAs = Option<(u32, u32)>;
@@ -25,22 +23,19 @@ type RunAs = Option<(u32, u32)>;
 ///
 /// # Errors
 /// It cannot be set up or started, or does not answer.
-pub(super) fn start(_: &Start<'_>) -> Result<Server> {
+pub fn start() -> Result<Server> {
     let folder = launch::folder("postgres")?;
     let [address] = free_ports()?;
-    let process = or_remove(start_in(&folder, address), &folder)?;
-    Ok(Server {
-        service: "postgres".to_owned(),
-        url: format!("postgres://postgres@{address}/doorbuster"),
-        more: BTreeMap::new(),
-        processes: vec![process],
-        folders: vec![folder],
-        since: seconds_since_1970(),
-    })
+    let run_as = run_as()?;
+    let url = format!("postgres://postgres@{address}/doorbuster");
+    let recipes = recipe(&folder, address, run_as).map(|recipe| vec![recipe]);
+    let server = Server::start(url, folder, recipes)?;
+    let mut createdb = tool("createdb", server.folder(), run_as);
+    output_of(login(&mut createdb, address).arg("doorbuster"))?;
+    Ok(server)
 }
 
-fn start_in(folder: &Path, address: SocketAddr) -> Result<Process> {
-    let run_as = run_as()?;
+fn recipe(folder: &Path, address: SocketAddr, run_as: RunAs) -> Result<Recipe> {
     if let Some((user, group)) = run_as {
         chown(folder, Some(user), Some(group)).with_context(|| folder.display().to_string())?;
     }
@@ -51,26 +46,32 @@ fn start_in(folder: &Path, address: SocketAddr) -> Result<Process> {
     initdb.args(["-U", "postgres", "-A", "trust", "--encoding=UTF8", "--locale=C", "--no-instructions"]);
     output_of(&mut initdb)?;
 
-    let port = address.port().to_string();
-    let mut server = tool("postgres", folder, run_as);
-    server.arg("-D").arg(&data).args(["-p", &port]);
+    let mut arguments =
+        vec!["-D".to_owned(), data.display().to_string(), "-p".to_owned(), address.port().to_string()];
     for setting in
         ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=on", "max_connections=200"]
     {
-        server.args(["-c", setting]);
+        arguments.extend(["-c".to_owned(), setting.to_owned()]);
     }
-    let mut server = Launched::start(&mut server, &folder.join("log"), true)?;
-    let client = |name| {
-        let mut command = tool(name, folder, run_as);
-        command.args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres"]);
-        command
+    let home = folder.to_owned();
+    let answers = move || {
+        let mut asked = tool("pg_isready", &home, run_as);
+        login(&mut asked, address).stdout(Stdio::null()).stderr(Stdio::null());
+        asked.status().is_ok_and(|status| status.success())
     };
-    server.answers(|| {
-        let asked = client("pg_isready").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        asked.is_ok_and(|status| status.success())
-    })?;
-    output_of(client("createdb").arg("doorbuster"))?;
-    Ok(server.keep())
+    Ok(Recipe {
+        program: PathBuf::from(PROGRAM),
+        arguments,
+        folder: folder.to_owned(),
+        log: folder.join("log"),
+        run_as,
+        interrupt: true,
+        answers: Box::new(answers),
+    })
+}
+
+fn login(command: &mut Command, address: SocketAddr) -> &mut Command {
+    command.args(["-h", "127.0.0.1", "-p", &address.port().to_string(), "-U", "postgres"])
 }
 
 /// One of PostgreSQL's programs, run in `folder` as the user that may run it.

@@ -2,7 +2,6 @@
 //!
 //! Clients come in without encryption, or by TLS with a user and a password: tests try both.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
@@ -11,11 +10,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::Start;
-use super::launch::{self, Launched, free_ports, or_remove, says};
-use super::state::{Process, Server, seconds_since_1970};
-use crate::bench::process::output_of;
-use crate::run::reported;
+use crate::command::{line_of, output_of};
+use crate::launch::{self, Recipe, free_ports, says};
+use crate::server::Server;
 
 /// What Maven is told to fetch.
 const POM: &str = include_str!("kafka.xml");
@@ -27,7 +24,7 @@ const LIBRARIES: &str = "target/services/kafka";
 const CLUSTER: &str = "doorbuster-services-0A";
 
 /// Most brokers.
-pub(super) const BROKERS_MAX: usize = 3;
+pub const BROKERS_MAX: usize = 3;
 
 /// What names the way in by TLS: `sasl-ssl://user:password@host:port/file of the certificate`.
 const SECURE: &str = "DOORBUSTER_TEST_KAFKA_SECURE_URL";
@@ -36,12 +33,41 @@ const SECURE: &str = "DOORBUSTER_TEST_KAFKA_SECURE_URL";
 const USER: &str = "shop";
 const PASSWORD: &str = "open-sesame";
 
-/// One node's addresses: for clients, for clients by TLS, and for the other nodes' controllers.
+/// What a start is told.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How many brokers, at most [`BROKERS_MAX`].
+    pub brokers: usize,
+    /// Where clients of the third way in are sent, one address a broker: proxies in between. Such a proxy
+    /// passes on to the broker's own address of that way, see [`behind`].
+    pub through: Vec<SocketAddr>,
+}
+
+impl Plan {
+    /// So many brokers, and no proxies.
+    pub fn of(brokers: usize) -> Self {
+        Self { brokers, through: Vec::new() }
+    }
+}
+
+/// What names the addresses that proxies pass on to, with commas between them.
+const BEHIND: &str = "DOORBUSTER_TEST_KAFKA_BEHIND_URL";
+
+/// The addresses that proxies pass on to, in the order of [`Plan::through`].
+pub fn behind(server: &Server) -> Vec<SocketAddr> {
+    let addresses = server.more.get(BEHIND).map_or("", String::as_str);
+    addresses.split(',').filter_map(|address| address.parse().ok()).collect()
+}
+
+/// One node's addresses: for clients, for clients by TLS, for the other nodes' controllers, and for a proxy.
 #[derive(Clone, Copy)]
 struct Node {
     clients: SocketAddr,
     secure: SocketAddr,
     controllers: SocketAddr,
+    behind: SocketAddr,
+    /// The proxy, where there is one.
+    through: Option<SocketAddr>,
 }
 
 /// The certificate of all nodes.
@@ -52,33 +78,37 @@ struct Certificate {
     file: PathBuf,
 }
 
-/// Starts the brokers and waits for the first answer of each.
+/// Starts the brokers and waits for the first answer of each. `root` is the repository's: Kafka's
+/// libraries are kept in its `target`.
 ///
 /// # Errors
 /// The libraries cannot be fetched, or a broker cannot be started or does not answer.
-pub(super) fn start(start: &Start<'_>) -> Result<Server> {
-    let libraries = libraries(start.root)?;
-    let ports = free_ports::<{ 3 * BROKERS_MAX }>()?;
-    let nodes: Vec<Node> = ports
-        .chunks(3)
-        .take(start.brokers)
-        .map(|ports| Node { clients: ports[0], secure: ports[1], controllers: ports[2] })
-        .collect();
+pub fn start(root: &Path, plan: &Plan) -> Result<Server> {
+    let libraries = libraries(root)?;
+    let ports = free_ports::<{ 4 * BROKERS_MAX }>()?;
+    let node = |(number, ports): (usize, &[SocketAddr])| Node {
+        clients: ports[0],
+        secure: ports[1],
+        controllers: ports[2],
+        behind: ports[3],
+        through: plan.through.get(number).copied(),
+    };
+    let nodes: Vec<Node> = ports.chunks(4).take(plan.brokers).enumerate().map(node).collect();
     let folder = launch::folder("kafka")?;
     let certificate = Certificate { store: folder.join("store.p12"), file: folder.join("certificate.pem") };
-    let started =
-        certificate.make().and_then(|()| start_nodes(&folder, &libraries, &nodes, &certificate.store));
-    let processes = or_remove(started, &folder)?;
+    let recipes = certificate.make().and_then(|()| {
+        (0..nodes.len()).map(|index| recipe(&folder, &libraries, &nodes, index, &certificate.store)).collect()
+    });
     let secure = format!("sasl-ssl://{USER}:{PASSWORD}@{}{}", nodes[0].secure, certificate.file.display());
-    let addresses: Vec<String> = nodes.iter().map(|node| node.clients.to_string()).collect();
-    Ok(Server {
-        service: "kafka".to_owned(),
-        url: addresses.join(","),
-        more: BTreeMap::from([(SECURE.to_owned(), secure)]),
-        processes,
-        folders: vec![folder],
-        since: seconds_since_1970(),
-    })
+    let listed = |address: fn(&Node) -> SocketAddr| {
+        nodes.iter().map(|node| address(node).to_string()).collect::<Vec<_>>().join(",")
+    };
+    let mut server = Server::start(listed(|node| node.clients), folder, recipes)?;
+    server.more.insert(SECURE.to_owned(), secure);
+    if !plan.through.is_empty() {
+        server.more.insert(BEHIND.to_owned(), listed(|node| node.behind));
+    }
+    Ok(server)
 }
 
 impl Certificate {
@@ -98,25 +128,28 @@ impl Certificate {
     }
 }
 
-fn start_nodes(folder: &Path, libraries: &Path, nodes: &[Node], store: &Path) -> Result<Vec<Process>> {
-    let mut launched = Vec::new();
-    for (index, _) in nodes.iter().enumerate() {
-        let home = folder.join(format!("node-{}", index + 1));
-        fs::create_dir(&home).with_context(|| home.display().to_string())?;
-        let properties = home.join("server.properties");
-        fs::write(&properties, properties_of(index, nodes, &home) + &secure_properties(store))?;
-        let mut format = java(libraries, "64m");
-        format.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c"]).arg(&properties);
-        format.arg("--add-scram").arg(format!("SCRAM-SHA-512=[name={USER},password={PASSWORD}]"));
-        output_of(&mut format)?;
-        let mut server = java(libraries, if nodes.len() == 1 { "512m" } else { "384m" });
-        server.arg("kafka.Kafka").arg(&properties).current_dir(&home);
-        launched.push(Launched::start(&mut server, &home.join("log"), false)?);
-    }
-    for (server, node) in launched.iter_mut().zip(nodes) {
-        server.answers(|| says(node.clients, &API_VERSIONS, &QUESTION_ID))?;
-    }
-    Ok(launched.into_iter().map(Launched::keep).collect())
+fn recipe(folder: &Path, libraries: &Path, nodes: &[Node], index: usize, store: &Path) -> Result<Recipe> {
+    let home = folder.join(format!("node-{}", index + 1));
+    fs::create_dir(&home).with_context(|| home.display().to_string())?;
+    let properties = home.join("server.properties");
+    fs::write(&properties, properties_of(index, nodes, &home) + &secure_properties(store))?;
+    let mut format = Command::new("java");
+    format.args(java(libraries, "64m"));
+    format.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c"]).arg(&properties);
+    format.arg("--add-scram").arg(format!("SCRAM-SHA-512=[name={USER},password={PASSWORD}]"));
+    output_of(&mut format)?;
+    let mut arguments = java(libraries, if nodes.len() == 1 { "512m" } else { "384m" });
+    arguments.extend(["kafka.Kafka".to_owned(), properties.display().to_string()]);
+    let clients = nodes[index].clients;
+    Ok(Recipe {
+        program: PathBuf::from("java"),
+        arguments,
+        log: home.join("log"),
+        folder: home,
+        run_as: None,
+        interrupt: false,
+        answers: Box::new(move || says(clients, &API_VERSIONS, &QUESTION_ID)),
+    })
 }
 
 /// What a question is told from others by.
@@ -126,25 +159,29 @@ const QUESTION_ID: [u8; 4] = *b"door";
 /// name of a client. A broker answers once it takes part in its cluster.
 const API_VERSIONS: [u8; 14] = [0, 0, 0, 10, 0, 18, 0, 0, b'd', b'o', b'o', b'r', 0xff, 0xff];
 
-fn java(libraries: &Path, heap: &str) -> Command {
-    let mut command = Command::new("java");
-    command.args(["-Xms64m", &format!("-Xmx{heap}"), "-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp"]);
-    command.arg(libraries.join("*"));
-    command
+/// The arguments of Java before the name of a class.
+fn java(libraries: &Path, heap: &str) -> Vec<String> {
+    let libraries = libraries.join("*").display().to_string();
+    let show = "-Dorg.slf4j.simpleLogger.showDateTime=true";
+    vec!["-Xms64m".to_owned(), format!("-Xmx{heap}"), show.to_owned(), "-cp".to_owned(), libraries]
 }
 
 /// The settings of one node.
 fn properties_of(index: usize, nodes: &[Node], home: &Path) -> String {
-    let Node { clients, secure, controllers } = nodes[index];
+    let Node { clients, secure, controllers, behind, through } = nodes[index];
     let voters: Vec<String> =
         nodes.iter().enumerate().map(|(index, node)| format!("{}@{}", index + 1, node.controllers)).collect();
     let replication = nodes.len();
     let in_sync = replication.div_ceil(2);
+    let (listener, advertised) = through.map_or_else(Default::default, |through| {
+        (format!(",THROUGH://{behind}"), format!(",THROUGH://{through}"))
+    });
     let mut text = format!(
         "process.roles=broker,controller\nnode.id={}\ncontroller.quorum.voters={}\n\
-         listeners=PLAINTEXT://{clients},SECURE://{secure},CONTROLLER://{controllers}\n\
-         advertised.listeners=PLAINTEXT://{clients},SECURE://{secure}\ninter.broker.listener.name=PLAINTEXT\n\
-         listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT\n\
+         listeners=PLAINTEXT://{clients},SECURE://{secure},CONTROLLER://{controllers}{listener}\n\
+         advertised.listeners=PLAINTEXT://{clients},SECURE://{secure}{advertised}\n\
+         inter.broker.listener.name=PLAINTEXT\n\
+         listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT,THROUGH:PLAINTEXT\n\
          controller.listener.names=CONTROLLER\nlog.dirs={}\n",
         index + 1,
         voters.join(","),
@@ -193,7 +230,10 @@ fn libraries(root: &Path) -> Result<PathBuf> {
     let mut maven = Command::new("mvn");
     maven.args(["--quiet", "--batch-mode", "dependency:copy-dependencies", "-DincludeScope=runtime"]);
     maven.arg("-DoutputDirectory=libraries").current_dir(&folder);
-    if !reported(&mut maven)? {
+    eprintln!("$ {}", line_of(&maven));
+    // What it prints is for people.
+    let status = maven.stdout(std::io::stderr()).status();
+    if !status.with_context(|| format!("starting {}", line_of(&maven)))?.success() {
         bail!("Maven could not fetch Kafka's libraries; its messages stand above");
     }
     fs::write(&fetched, POM)?;
@@ -206,7 +246,13 @@ mod tests {
 
     fn node(port: u16) -> Node {
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        Node { clients: address(port), secure: address(port + 2), controllers: address(port + 1) }
+        Node {
+            clients: address(port),
+            secure: address(port + 2),
+            controllers: address(port + 1),
+            behind: address(port + 3),
+            through: None,
+        }
     }
 
     #[test]

@@ -6,13 +6,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::state::Process;
-use crate::bench::process::{now, pause};
-use crate::run::line_of;
+use crate::command::line_of;
+use crate::process::Process;
 
 /// Longest wait for a server's first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(90);
@@ -23,43 +22,59 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// Lines of a server's log that an error shows.
 const TAIL: usize = 20;
 
-/// A server that was started; it ends when this is dropped, unless it is [kept](Self::keep).
-pub(super) struct Launched {
-    child: Option<Child>,
-    process: Process,
-    log: PathBuf,
+/// How one node of a server is started; the same again after it was killed.
+pub(crate) struct Recipe {
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    /// Where it runs.
+    pub(crate) folder: PathBuf,
+    /// What it prints is added to this file.
+    pub(crate) log: PathBuf,
+    /// The user and group to run as, where they are not ours.
+    pub(crate) run_as: Option<(u32, u32)>,
+    /// Whether it is ended by an interrupt; otherwise it is killed.
+    pub(crate) interrupt: bool,
+    /// Whether it answers.
+    pub(crate) answers: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-impl Launched {
-    /// Starts the command apart from our terminal; what it prints goes to the file `log`.
-    /// `interrupt`: it ends by an interrupt, otherwise by being killed.
-    pub(super) fn start(command: &mut Command, log: &Path, interrupt: bool) -> Result<Self> {
-        let out = File::create(log).with_context(|| log.display().to_string())?;
+impl Recipe {
+    /// Starts it apart from our terminal, without waiting for an answer.
+    ///
+    /// # Errors
+    /// It cannot be started, or ends at once; the message has the end of its log.
+    pub(crate) fn start(&self) -> Result<Launched> {
+        let log = File::options().create(true).append(true).open(&self.log);
+        let out = log.with_context(|| self.log.display().to_string())?;
         let err = out.try_clone()?;
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir(&self.folder);
+        if let Some((user, group)) = self.run_as {
+            command.uid(user).gid(group);
+        }
         // A group of its own: an interrupt typed at our terminal is not meant for it.
         command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
-        let mut child = command.spawn().with_context(|| format!("starting {}", line_of(command)))?;
-        match Process::of(child.id(), interrupt) {
-            Ok(process) => Ok(Self { child: Some(child), process, log: log.to_owned() }),
+        let mut child = command.spawn().with_context(|| format!("starting {}", line_of(&command)))?;
+        match Process::of(child.id(), self.interrupt) {
+            Ok(process) => Ok(Launched { child, process }),
             Err(error) => {
                 child.kill()?;
                 child.wait()?;
-                Err(error.context(tail(log)))
+                Err(error.context(tail(&self.log)))
             }
         }
     }
 
-    /// Waits until `answers` says so.
+    /// Waits until it answers.
     ///
     /// # Errors
     /// It ended, or does not answer in time; the message has the end of its log.
-    pub(super) fn answers(&mut self, answers: impl Fn() -> bool) -> Result<()> {
+    pub(crate) fn until_it_answers(&self, launched: &mut Launched) -> Result<()> {
         let done = await_true(FIRST_ANSWER, || {
-            let ended = self.child.as_mut().map(Child::try_wait).transpose()?.flatten();
-            if let Some(status) = ended {
+            if let Some(status) = launched.child.try_wait()? {
                 bail!("it ended with {status} and had said:\n{}", tail(&self.log));
             }
-            Ok(answers())
+            Ok((self.answers)())
         })?;
         if !done {
             bail!(
@@ -70,38 +85,44 @@ impl Launched {
         }
         Ok(())
     }
-
-    /// Leaves it running.
-    pub(super) fn keep(mut self) -> Process {
-        self.child = None;
-        self.process.clone()
-    }
 }
 
-impl Drop for Launched {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // It never answered: there is nothing it would have to save.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+/// A process that was started.
+pub(crate) struct Launched {
+    child: Child,
+    pub(crate) process: Process,
+}
+
+impl Launched {
+    /// Takes note of its end, so that its number may be given to another one.
+    pub(crate) fn reap(&mut self) {
+        // It was killed or has ended; how is of no interest.
+        let _ = self.child.wait();
     }
 }
 
 /// Asks until `condition` is true, and says whether it became so within `patience`.
-pub(super) fn await_true(patience: Duration, mut condition: impl FnMut() -> Result<bool>) -> Result<bool> {
+///
+/// # Errors
+/// What the condition reports.
+pub fn await_true(patience: Duration, mut condition: impl FnMut() -> Result<bool>) -> Result<bool> {
     let until = now() + patience;
     while !condition()? {
         if now() > until {
             return Ok(false);
         }
-        pause(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
     Ok(true)
 }
 
+#[expect(clippy::disallowed_methods, reason = "servers of others live in real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
 /// Whether somebody at `address` answers `question` with bytes that hold `answer`.
-pub(super) fn says(address: SocketAddr, question: &[u8], answer: &[u8]) -> bool {
+pub(crate) fn says(address: SocketAddr, question: &[u8], answer: &[u8]) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
         stream.set_read_timeout(Some(ANSWER))?;
@@ -114,7 +135,10 @@ pub(super) fn says(address: SocketAddr, question: &[u8], answer: &[u8]) -> bool 
 }
 
 /// Different ports of the loopback that nobody uses now.
-pub(super) fn free_ports<const N: usize>() -> Result<[SocketAddr; N]> {
+///
+/// # Errors
+/// There are not as many.
+pub fn free_ports<const N: usize>() -> Result<[SocketAddr; N]> {
     // All are held before the first is let go, so that none is given twice.
     let held: Vec<TcpListener> =
         (0..N).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect::<std::io::Result<_>>()?;
@@ -124,19 +148,9 @@ pub(super) fn free_ports<const N: usize>() -> Result<[SocketAddr; N]> {
 }
 
 /// A folder of its own below the system's temporary folder, which stays until the server ends.
-pub(super) fn folder(service: &str) -> Result<PathBuf> {
+pub(crate) fn folder(service: &str) -> Result<PathBuf> {
     let folder = tempfile::Builder::new().prefix(&format!("doorbuster-{service}-")).tempdir();
     Ok(folder.with_context(|| format!("making a folder for {service}"))?.keep())
-}
-
-/// Removes `folder` when `started` is an error: nobody else knows of it.
-pub(super) fn or_remove<T>(started: Result<T>, folder: &Path) -> Result<T> {
-    if started.is_err()
-        && let Err(error) = fs::remove_dir_all(folder)
-    {
-        eprintln!("services: {} could not be removed: {error}", folder.display());
-    }
-    started
 }
 
 /// The last lines of a log.
@@ -154,11 +168,18 @@ mod tests {
     #[test]
     fn a_server_that_ends_at_once_is_told_with_the_end_of_its_log() {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        let mut command = Command::new("sh");
-        command.args(["-c", "for i in $(seq 30); do echo line $i; done; exec sleep 0.2"]);
-        let log = folder.path().join("log");
-        let mut server = Launched::start(&mut command, &log, false).expect("sh can be started");
-        let error = server.answers(|| false).expect_err("it never answers").to_string();
+        let script = "for i in $(seq 30); do echo line $i; done; exec sleep 0.2";
+        let recipe = Recipe {
+            program: "sh".into(),
+            arguments: vec!["-c".to_owned(), script.to_owned()],
+            folder: folder.path().to_owned(),
+            log: folder.path().join("log"),
+            run_as: None,
+            interrupt: false,
+            answers: Box::new(|| false),
+        };
+        let mut launched = recipe.start().expect("sh can be started");
+        let error = recipe.until_it_answers(&mut launched).expect_err("it never answers").to_string();
         assert!(error.contains("line 11\n") && error.contains("line 30"), "{error}");
         assert!(!error.contains("line 10\n"), "{error}");
     }
