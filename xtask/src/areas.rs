@@ -173,7 +173,7 @@ fn distributed(root: &Path) -> Result<Vec<Step>> {
 /// backends, even where they run one package or the embedded engine: cargo unites features over the
 /// selected packages, and another selection would build the libraries once more.
 pub(crate) const TEST: [&str; 5] =
-    ["test", "--workspace", "--features=distributed", "--locked", "--no-fail-fast"];
+    ["test", "--workspace", "--features=distributed,fault-points", "--locked", "--no-fail-fast"];
 
 fn unit(root: &Path) -> Result<Vec<Step>> {
     ensure!(root.join("crates").is_dir(), "there is no folder crates");

@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use crate::fault_points::FaultPoint;
 use crate::gate::{Attempt, Claim, Gate, JwtVerifier, Refusal};
 use crate::order::{OrderId, OrderPlaced, OrderStatus, Reservation, UserId};
 use crate::sale::Catalog;
@@ -125,12 +126,15 @@ impl Engine {
 
     /// Reserve → publish → answer.
     async fn place(self: &Arc<Self>, claim: Claim) -> PurchaseOutcome {
+        FaultPoint::Admitted.reached();
         let (reservation, replayed) = match self.reserve(&claim).await {
             Ok(held) => held,
             Err(outcome) => return outcome,
         };
+        FaultPoint::Reserved.reached();
         let placed = OrderPlaced { reservation, price: claim.price };
         let published = self.shared.backends.queue.publish(std::slice::from_ref(&placed)).await;
+        FaultPoint::Acknowledged.reached();
         match published.into_iter().next() {
             Some(Ok(())) if replayed => {
                 PurchaseOutcome::Replayed { order: claim.order, status: OrderStatus::Pending, payable: false }

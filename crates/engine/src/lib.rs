@@ -11,6 +11,7 @@ pub mod conformance;
 pub mod delivery;
 pub mod engine;
 pub mod fault;
+pub mod fault_points;
 pub mod gate;
 pub mod ledger;
 pub mod my_orders;

@@ -132,8 +132,10 @@ fn take_units(arguments: &[String]) -> Result<(u64, Vec<String>)> {
 
 /// Builds our program with the servers' clients; answers where it is.
 fn build(root: &Path, profile: &str) -> Result<std::path::PathBuf> {
+    // The tests' build, which is there already, has the tests' features.
+    let features = if profile == "dev" { "distributed,fault-points" } else { "distributed" };
     let arguments =
-        ["build", "--locked", "--workspace", "--bins", "--features", "distributed", "--profile", profile];
+        ["build", "--locked", "--workspace", "--bins", "--features", features, "--profile", profile];
     // Messages of the build are not the report.
     if !reported(&mut cargo(root, &arguments))? {
         bail!("the program does not build");

@@ -38,14 +38,14 @@ const COMMANDS: [&[&str]; 3] = [
         "clippy",
         "--workspace",
         "--features",
-        "distributed",
+        "distributed,fault-points",
         "--all-targets",
         "--locked",
         "--",
         "-D",
         "warnings",
     ],
-    &["doc", "--workspace", "--features", "distributed", "--no-deps", "--locked"],
+    &["doc", "--workspace", "--features", "distributed,fault-points", "--no-deps", "--locked"],
 ];
 
 /// Runs the tools that are there and adds to `report` what failed and what was not run.

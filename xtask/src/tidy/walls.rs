@@ -48,12 +48,13 @@ const LIBRARIES: [(&[&str], &[&str], &str); 5] = [
 ];
 
 /// Where `cfg(feature` may stand.
-const FEATURE_FILES: [&str; 6] = [
+const FEATURE_FILES: [&str; 7] = [
     "crates/engine/src/gate/mod.rs",
     "crates/engine/src/stock/mod.rs",
     "crates/engine/src/queue/mod.rs",
     "crates/engine/src/ledger/mod.rs",
     "crates/engine/src/lib.rs",
+    "crates/engine/src/fault_points.rs",
     "crates/server/src/backend.rs",
 ];
 

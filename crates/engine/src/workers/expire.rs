@@ -4,6 +4,7 @@ use async_trait::async_trait;
 
 use super::{Backends, Step, Worker};
 use crate::fault::BackendError;
+use crate::fault_points::FaultPoint;
 
 /// Orders closed in one transaction.
 const STEP_MAX: usize = 500;
@@ -28,6 +29,10 @@ impl Worker for Expirer {
     }
 
     async fn step(&mut self) -> Result<Step, BackendError> {
-        Ok(Step::of(self.backends.ledger.expire(STEP_MAX).await?))
+        let expired = self.backends.ledger.expire(STEP_MAX).await?;
+        if expired > 0 {
+            FaultPoint::Expired.reached();
+        }
+        Ok(Step::of(expired))
     }
 }

@@ -12,6 +12,7 @@ use super::{Backends, Step, Sweeper, Worker};
 use crate::clock::Timestamp;
 use crate::delivery::{Position, reached};
 use crate::fault::BackendError;
+use crate::fault_points::FaultPoint;
 use crate::ledger::RebuildOutcome;
 use crate::order::{Epoch, ItemId, OrderId, Reservation};
 use crate::sale::{LoaderToken, Sale, SaleState};
@@ -64,9 +65,15 @@ impl Rebuilder {
             RebuildOutcome::OwnedByOther(_) => return Ok(Progress::Waiting),
             RebuildOutcome::Overtaken | RebuildOutcome::NoSale => return Ok(Progress::Done),
         };
-        if !self.outboxes_are_recorded(&sale).await? || !self.barriers_are_passed(&sale).await? {
+        FaultPoint::RebuildBegun.reached();
+        if !self.outboxes_are_recorded(&sale).await? {
             return Ok(Progress::Waiting);
         }
+        FaultPoint::OutboxesRecorded.reached();
+        if !self.barriers_are_passed(&sale).await? {
+            return Ok(Progress::Waiting);
+        }
+        FaultPoint::BarriersPassed.reached();
         self.load(&sale).await
     }
 
@@ -126,11 +133,13 @@ impl Rebuilder {
             let Some(read_back) = self.read_back(sale, bucket, &expected, pages).await? else {
                 return Ok(Progress::Waiting);
             };
+            FaultPoint::Loaded.reached();
             match stock.finish_load(bucket, self.token, read_back).await? {
                 FinishOutcome::Open => {}
                 FinishOutcome::NotLoader | FinishOutcome::Changed => return Ok(Progress::Waiting),
             }
         }
+        FaultPoint::Opened.reached();
         if !ledger.finish_rebuild(sale.id, self.token).await? {
             return Ok(Progress::Waiting);
         }

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use super::{Backends, Step, Worker};
 use crate::delivery::{Batch, Decoded};
 use crate::fault::{BackendError, Fault, Layer};
+use crate::fault_points::FaultPoint;
 use crate::ledger::{RebuildOutcome, RecordOutcome, Recorded};
 use crate::order::{Epoch, OrderId, SaleId, UserId};
 use crate::queue::{BATCH_MAX, NextOutcome, Reader};
@@ -56,9 +57,12 @@ impl Recorder {
     }
 
     async fn apply(&mut self, batch: &Batch) -> Result<u64, BackendError> {
+        FaultPoint::Read.reached();
         match self.backends.ledger.record(batch).await {
             Ok(RecordOutcome::Recorded(recorded)) => {
+                FaultPoint::Committed.reached();
                 self.settle(batch, &recorded).await;
+                FaultPoint::Confirmed.reached();
                 Ok(batch.records.len() as u64)
             }
             Ok(RecordOutcome::Zombie) => {

@@ -15,6 +15,7 @@ use super::{Backends, Step, Worker};
 use crate::clock::Timestamp;
 use crate::delivery::{Position, reached};
 use crate::fault::BackendError;
+use crate::fault_points::FaultPoint;
 use crate::order::{Epoch, Money, OrderId, OrderPlaced, Reservation};
 use crate::queue::partition_of;
 use crate::sale::Sale;
@@ -151,6 +152,7 @@ impl Sweeper {
             }
         }
         let results = self.backends.queue.publish(due).await;
+        FaultPoint::Swept.reached();
         let failed: Vec<BackendError> = results.into_iter().filter_map(Result::err).collect();
         if let Some(error) = failed.first() {
             tracing::warn!(
