@@ -11,6 +11,7 @@ mod release;
 mod restock;
 mod round;
 mod sale_clock;
+mod set_aside;
 mod sweep;
 mod watch;
 

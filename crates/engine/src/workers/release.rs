@@ -4,9 +4,11 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 
+use super::set_aside::SetAside;
 use super::{Backends, Step, Worker};
 use crate::fault::BackendError;
-use crate::order::{OrderId, SaleId, UserId};
+use crate::fault_points::FaultPoint;
+use crate::order::{OrderId, UserId};
 use crate::stock::{BucketId, ReleaseOutcome};
 
 /// Rows handled in one step.
@@ -16,14 +18,40 @@ const STEP_MAX: usize = 500;
 /// has answered; replays change nothing.
 pub struct Releaser {
     backends: Backends,
-    /// Sales whose bucket cannot take units now; asked again after every other sale.
-    waiting: Vec<SaleId>,
+    /// Sales whose bucket cannot take units now.
+    aside: SetAside,
 }
 
 impl Releaser {
     /// A releaser over these backends.
     pub fn new(backends: Backends) -> Self {
-        Self { backends, waiting: Vec::new() }
+        Self { backends, aside: SetAside::default() }
+    }
+
+    /// Gives one bucket its units back; answers the orders whose rows are done with. A stock that does
+    /// not answer, or is fenced or loading, keeps its rows and holds up no other sale's.
+    async fn release(&mut self, bucket: BucketId, orders: &[(OrderId, UserId)]) -> Vec<OrderId> {
+        let Backends { stock, clock, .. } = &self.backends;
+        let answer = stock.release(bucket, orders).await;
+        let outcomes = match answer {
+            Ok(outcomes) => outcomes,
+            Err(error) => {
+                if self.aside.fault(bucket.sale, clock.monotonic()) {
+                    tracing::warn!(sale.id = %bucket.sale, error = error.chain(), "units could not be given back; they will be");
+                }
+                return Vec::new();
+            }
+        };
+        FaultPoint::Released.reached();
+        let done = |outcome: &ReleaseOutcome| *outcome != ReleaseOutcome::NotNow;
+        if outcomes.iter().all(done) {
+            self.aside.sound(bucket.sale);
+        } else {
+            // A rebuild is under way, which is told elsewhere.
+            self.aside.fault(bucket.sale, clock.monotonic());
+        }
+        let answered = orders.iter().zip(&outcomes).filter(|(_, outcome)| done(outcome));
+        answered.map(|((order, _), _)| *order).collect()
     }
 }
 
@@ -34,36 +62,20 @@ impl Worker for Releaser {
     }
 
     async fn step(&mut self) -> Result<Step, BackendError> {
-        let rows = self.backends.ledger.releases_due(&self.waiting, STEP_MAX).await?;
-        if rows.is_empty() {
-            self.waiting.clear();
-            return Ok(Step::Idle);
-        }
+        let waiting = self.aside.waiting(self.backends.clock.monotonic());
+        let rows = self.backends.ledger.releases_due(&waiting, STEP_MAX).await?;
         let mut by_bucket: HashMap<BucketId, Vec<(OrderId, UserId)>> = HashMap::new();
-        for row in rows {
-            by_bucket
-                .entry(BucketId { sale: row.sale, epoch: row.epoch })
-                .or_default()
-                .push((row.order, row.user));
+        for row in &rows {
+            let orders = by_bucket.entry(BucketId { sale: row.sale, epoch: row.epoch }).or_default();
+            orders.push((row.order, row.user.clone()));
         }
         let mut done = Vec::new();
         for (bucket, orders) in by_bucket {
-            let outcomes = match self.backends.stock.release(bucket, &orders).await {
-                Ok(outcomes) => outcomes,
-                // Its rows stay; a stock that does not answer holds up no other sale's units.
-                Err(error) => {
-                    tracing::warn!(sale.id = %bucket.sale, error = error.chain(), "units could not be given back; they will be");
-                    self.waiting.push(bucket.sale);
-                    continue;
-                }
-            };
-            for ((order, _), outcome) in orders.iter().zip(outcomes) {
-                match outcome {
-                    ReleaseOutcome::Released | ReleaseOutcome::NotHeld => done.push(*order),
-                    ReleaseOutcome::NotNow if self.waiting.contains(&bucket.sale) => {}
-                    ReleaseOutcome::NotNow => self.waiting.push(bucket.sale),
-                }
-            }
+            done.extend(self.release(bucket, &orders).await);
+        }
+        if done.is_empty() {
+            // Rows of a sale that is set aside now may stand before those of others: look again at once.
+            return Ok(if rows.len() < STEP_MAX { Step::Idle } else { Step::Worked(0) });
         }
         self.backends.ledger.releases_done(&done).await?;
         Ok(Step::Worked(done.len() as u64))

@@ -1,21 +1,26 @@
 //! Restock: an intent that was begun is finished, whoever began it.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 
+use super::round::{Round, Rounds};
 use super::{Backends, Step, Worker};
 use crate::fault::BackendError;
+use crate::fault_points::FaultPoint;
 use crate::ledger::{RestockIntent, RestockState};
 use crate::stock::{AdjustOutcome, BucketId};
 
 /// Finishes open restocks.
 pub struct Restocker {
     backends: Backends,
+    rounds: Rounds,
 }
 
 impl Restocker {
     /// A restocker over these backends.
     pub fn new(backends: Backends) -> Self {
-        Self { backends }
+        Self { backends, rounds: Rounds::default() }
     }
 
     /// Moves the stock of one open intent and ends it; answers the intent as it stands then.
@@ -28,8 +33,10 @@ impl Restocker {
         if intent.state != RestockState::Open {
             return Ok(intent);
         }
+        FaultPoint::RestockWritten.reached();
         let bucket = BucketId { sale: intent.sale, epoch: intent.epoch };
         let outcome = self.backends.stock.adjust(bucket, intent.operation, intent.item, intent.units).await?;
+        FaultPoint::RestockAdjusted.reached();
         let applied = match outcome {
             AdjustOutcome::Applied => true,
             AdjustOutcome::NotEnough { .. } => false,
@@ -46,12 +53,12 @@ impl Worker for Restocker {
     }
 
     async fn step(&mut self) -> Result<Step, BackendError> {
-        let mut ended = 0;
+        let mut round = Round::default();
         for intent in self.backends.ledger.open_restocks().await? {
-            if self.finish(intent).await?.state != RestockState::Open {
-                ended += 1;
-            }
+            let finished = self.finish(intent).await;
+            round.note(finished.map(|intent| u64::from(intent.state != RestockState::Open)));
         }
-        Ok(Step::of(ended))
+        let clock = Arc::clone(&self.backends.clock);
+        self.rounds.end(round, self.name(), clock.as_ref())
     }
 }

@@ -42,11 +42,21 @@ pub(crate) struct TamperedStock {
     inner: ArcSwap<Arc<dyn Stock>>,
     hook: Mutex<Option<Arc<ReserveHook>>>,
     pub(crate) reserves: AtomicU64,
+    /// Calls to give units back.
+    pub(crate) releases: Arc<AtomicU64>,
+    /// A sale for which nothing is given back.
+    pub(crate) silent: Mutex<Option<SaleId>>,
 }
 
 impl TamperedStock {
     pub(crate) fn new(inner: Arc<dyn Stock>) -> Self {
-        Self { inner: ArcSwap::from_pointee(inner), hook: Mutex::default(), reserves: AtomicU64::new(0) }
+        Self {
+            inner: ArcSwap::from_pointee(inner),
+            hook: Mutex::default(),
+            reserves: AtomicU64::new(0),
+            releases: Arc::default(),
+            silent: Mutex::default(),
+        }
     }
 
     /// From now on the reserve step is `hook`'s.
@@ -125,6 +135,10 @@ impl Stock for TamperedStock {
     }
 
     async fn release(&self, bucket: BucketId, orders: &[(OrderId, UserId)]) -> Answer<Vec<ReleaseOutcome>> {
+        self.releases.fetch_add(1, Ordering::SeqCst);
+        if *self.silent.lock().unwrap() == Some(bucket.sale) {
+            return Err(BackendError::new(Layer::Stock, Fault::Ambiguous, "timed out, says the test"));
+        }
         self.inner().release(bucket, orders).await
     }
 

@@ -1,0 +1,77 @@
+//! Sales that are set aside after a fault, each for a growing time, so that they hold up no other.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::order::SaleId;
+
+/// First time for which a sale is set aside; doubled by each further fault.
+const FIRST: Duration = Duration::from_millis(50);
+
+/// Longest time: within it, units are on sale again after their stock has come back.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// How often a fault that stands is told again.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// All times are the monotonic clock's.
+#[derive(Default)]
+pub(super) struct SetAside {
+    sales: HashMap<SaleId, Wait>,
+}
+
+struct Wait {
+    faults: u32,
+    until: Duration,
+    told: Duration,
+}
+
+impl SetAside {
+    /// The sales that wait now.
+    pub(super) fn waiting(&self, now: Duration) -> Vec<SaleId> {
+        self.sales.iter().filter(|(_, wait)| now < wait.until).map(|(sale, _)| *sale).collect()
+    }
+
+    /// Sets a sale aside; answers whether to tell of it.
+    pub(super) fn fault(&mut self, sale: SaleId, now: Duration) -> bool {
+        let new = !self.sales.contains_key(&sale);
+        let wait = self.sales.entry(sale).or_insert(Wait { faults: 0, until: now, told: now });
+        wait.until = now + FIRST.saturating_mul(1 << wait.faults.min(10)).min(LONGEST);
+        wait.faults = wait.faults.saturating_add(1);
+        let tell = new || now.saturating_sub(wait.told) >= TELL_EVERY;
+        if tell {
+            wait.told = now;
+        }
+        tell
+    }
+
+    /// Forgets the faults of a sale.
+    pub(super) fn sound(&mut self, sale: SaleId) {
+        self.sales.remove(&sale);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sale_waits_longer_after_each_fault_and_is_told_of_now_and_then() {
+        let (mut aside, sale) = (SetAside::default(), SaleId(1));
+        let (mut now, mut told, mut tries) = (Duration::ZERO, 0, 0);
+        while now < Duration::from_secs(60) {
+            if aside.waiting(now).is_empty() {
+                tries += 1;
+                told += u32::from(aside.fault(sale, now));
+            }
+            now += Duration::from_millis(10);
+        }
+        assert!((60..70).contains(&tries), "{tries}");
+        assert!((10..=13).contains(&told), "{told}");
+        aside.sound(sale);
+        assert!(aside.waiting(now).is_empty());
+        assert!(aside.fault(sale, now), "a new fault is told at once");
+        assert_eq!(aside.waiting(now + FIRST - Duration::from_millis(1)), [sale]);
+        assert!(aside.waiting(now + FIRST).is_empty());
+    }
+}

@@ -1,0 +1,68 @@
+//! Units of closed orders go back, whatever becomes of other sales' stocks.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use doorbuster_engine::engine::PurchaseOutcome;
+use doorbuster_engine::order::{ItemId, SaleId};
+use doorbuster_engine::stock::BucketId;
+use doorbuster_engine::workers::{Expirer, Releaser, Step, Worker};
+use futures_util::future::join_all;
+use support::{FIRST, SALE, WINDOW, World, accepted, attempt};
+
+/// More than one step of the releaser handles.
+const MANY: u64 = 1_100;
+
+const OTHER: SaleId = SaleId(2);
+
+async fn buy(world: &World, item: ItemId, user: &str) -> PurchaseOutcome {
+    let token = world.token(user);
+    world.engine.purchase(doorbuster_engine::gate::Attempt { item, ..attempt(&token, None, 1) }).await
+}
+
+async fn free(world: &World, sale: SaleId) -> u64 {
+    let bucket = BucketId { sale, epoch: FIRST };
+    world.backends.stock.level(bucket).await.unwrap().unwrap().items[0].free
+}
+
+#[tokio::test]
+async fn a_stock_that_does_not_answer_holds_up_no_other_sales_units() {
+    let world = World::new().await;
+    world.sale(MANY, 1).await;
+    world.sale(5, 1).await;
+    let users: Vec<String> = (0..MANY).map(|n| format!("user-{n}")).collect();
+    for outcome in join_all(users.iter().map(|user| buy(&world, ItemId(1), user))).await {
+        accepted(outcome);
+    }
+    accepted(buy(&world, ItemId(2), "alice").await);
+    world.work().await;
+    world.clock.advance(WINDOW + Duration::from_secs(1));
+    let mut expirer = Expirer::new(world.backends.clone());
+    while expirer.step().await.unwrap() != Step::Idle {}
+
+    *world.stock.silent.lock().unwrap() = Some(SALE);
+    let mut releaser = Releaser::new(world.backends.clone());
+    for _ in 0..10 {
+        releaser.step().await.unwrap();
+    }
+    assert_eq!((free(&world, SALE).await, free(&world, OTHER).await), (0, 5));
+
+    // As long as it is silent it is asked less and less often, and nobody waits for it.
+    let asked = Arc::clone(&world.stock.releases);
+    let before = asked.load(std::sync::atomic::Ordering::SeqCst);
+    for _ in 0..1_000 {
+        releaser.step().await.unwrap();
+        world.clock.advance(Duration::from_millis(10));
+    }
+    let asked = asked.load(std::sync::atomic::Ordering::SeqCst) - before;
+    assert!((10..=15).contains(&asked), "{asked} calls in ten seconds");
+
+    *world.stock.silent.lock().unwrap() = None;
+    world.clock.advance(Duration::from_secs(1));
+    while releaser.step().await.unwrap() != Step::Idle {}
+    assert_eq!(free(&world, SALE).await, MANY);
+    world.finish().await;
+}
