@@ -2,7 +2,7 @@
 //! they stand outside the product, and a checker that holds the one against the other.
 //!
 //! [`buyers`] click over real HTTP and keep a [`history`]; [`books`] reads PostgreSQL and Redis
-//! themselves; the checker says which of the protocol's invariants I1 to I20 the two together
+//! themselves; [`checker::check`] says which of the protocol's invariants I1 to I20 the two together
 //! disprove. (I21 is about the embedded log, which nobody outside can read: it is the product's own
 //! audit and kill tests that show it.)
 //!
@@ -12,6 +12,7 @@
 
 pub mod books;
 pub mod buyers;
+pub mod checker;
 pub mod history;
 mod ids;
 

@@ -1,0 +1,108 @@
+//! I6: what was paid stays paid, and each payment has one outcome.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Evidence, Findings};
+use crate::OrderId;
+use crate::books::{Books, Payment, Status};
+use crate::history::Wish;
+
+/// I6: PAID leads to REFUNDED or nowhere; each paid order has exactly one payment that paid it, in
+/// full; each other payment is to be given back or had no order; what a client heard was taken is there.
+pub(super) fn paid_exactly_once(evidence: &Evidence<'_>, found: &mut Findings) {
+    for step in evidence.books.steps.iter().filter(|step| step.from == Some(Status::Paid)) {
+        if step.to != Status::Refunded {
+            found.add(format!("order {} was PAID and became {:?}", step.order, step.to));
+        }
+    }
+    each_order_is_paid_by_one(evidence, found);
+    each_payment_has_an_outcome(evidence, found);
+    what_was_heard_is_there(evidence, found);
+}
+
+fn each_order_is_paid_by_one(evidence: &Evidence<'_>, found: &mut Findings) {
+    let mut paid: HashMap<OrderId, Vec<&Payment>> = HashMap::new();
+    for payment in evidence.books.payments.iter().filter(|payment| payment.outcome == "PAID") {
+        paid.entry(payment.order).or_default().push(payment);
+    }
+    for order in &evidence.books.orders {
+        let payments = paid.remove(&order.id).unwrap_or_default();
+        let due = usize::from(matches!(order.status, Status::Paid | Status::Refunded));
+        if payments.len() != due {
+            found.add(format!(
+                "order {} is {:?} and {} payments paid it",
+                order.id,
+                order.status,
+                payments.len()
+            ));
+        }
+        for payment in payments {
+            if (payment.amount_minor, &payment.currency) != (order.total_minor, &order.currency) {
+                found.add(format!(
+                    "order {} costs {} {} and was paid by {} {}",
+                    order.id, order.total_minor, order.currency, payment.amount_minor, payment.currency
+                ));
+            }
+        }
+    }
+    for order in paid.into_keys() {
+        found.add(format!("order {order} was paid and has no row"));
+    }
+}
+
+fn each_payment_has_an_outcome(evidence: &Evidence<'_>, found: &mut Findings) {
+    let mut names = HashSet::new();
+    for payment in &evidence.books.payments {
+        if !names.insert((payment.provider.as_str(), payment.payment.as_str())) {
+            found.add(format!("payment {} has two rows", payment.payment));
+        }
+        let status = evidence.index.orders.get(&payment.order).map(|order| order.status);
+        match payment.outcome.as_str() {
+            "PAID" | "AMOUNT_MISMATCH" | "NO_ORDER" => {}
+            // It came too late or for nothing; the same transaction closes what was still open.
+            "REFUND_DUE" if status != Some(Status::Pending) => {}
+            outcome => {
+                found.add(format!(
+                    "payment {} is {outcome} while order {} is {status:?}",
+                    payment.payment, payment.order
+                ));
+            }
+        }
+    }
+    for event in &evidence.books.payment_events {
+        if !names.contains(&(event.provider.as_str(), event.payment.as_str())) {
+            found.add(format!("event {} is of payment {}, which has no row", event.event, event.payment));
+        }
+    }
+}
+
+fn what_was_heard_is_there(evidence: &Evidence<'_>, found: &mut Findings) {
+    if evidence.circumstances.ledger_lost {
+        return;
+    }
+    let payments: HashMap<&str, &Payment> =
+        evidence.books.payments.iter().map(|payment| (payment.payment.as_str(), payment)).collect();
+    let events: HashSet<&str> = evidence.books.payment_events.iter().map(|it| it.event.as_str()).collect();
+    for call in &evidence.history.calls {
+        let Wish::Pay { order, event, payment, .. } = &call.wish else { continue };
+        let heard = call.answer().and_then(|(_, answer)| answer.outcome.as_deref());
+        let Some(outcome @ ("PAID" | "REFUND_DUE")) = heard else { continue };
+        let row = payments.get(payment.as_str()).map(|it| (it.order, it.outcome.as_str()));
+        if row != Some((*order, outcome)) || !events.contains(event.as_str()) {
+            found.add(format!("{} heard {outcome} of payment {payment}, the ledger has {row:?}", call.user));
+        }
+    }
+}
+
+/// Between two looks at the ledger no payment disappears, and none that has an outcome gets another.
+pub(super) fn no_payment_changes(earlier: &Books, later: &Books, found: &mut Findings) {
+    let now: HashMap<(&str, &str), &Payment> =
+        later.payments.iter().map(|it| ((it.provider.as_str(), it.payment.as_str()), it)).collect();
+    for payment in &earlier.payments {
+        let outcome = now.get(&(payment.provider.as_str(), payment.payment.as_str())).map(|it| &it.outcome);
+        let decided = matches!(payment.outcome.as_str(), "PAID" | "REFUND_DUE");
+        if outcome.is_none() || decided && outcome != Some(&payment.outcome) {
+            found.add(format!("payment {} was {} and is {outcome:?} now", payment.payment, payment.outcome));
+        }
+    }
+}
