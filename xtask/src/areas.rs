@@ -23,7 +23,7 @@ pub(crate) struct Area {
 }
 
 /// One step of an area.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The house rules.
     Tidy,
@@ -147,12 +147,17 @@ fn in_roles(test: &str) -> bool {
     ["roles", "servers"].contains(&test)
 }
 
+/// Whether a test of the proxy is between real clients and real servers.
+fn in_proxy_servers(test: &str) -> bool {
+    test == "proxy_servers"
+}
+
 /// Whether a test of the server tells what buyers and staff see, whatever the backends are.
 fn on_every_backend(test: &str) -> bool {
     ["orders", "payments", "purchase", "refusals", "sales"].contains(&test)
 }
 
-/// Engine and server on the three servers, the small set-up with a Redis alone, and a whole sale.
+/// The proxy, engine and server on the three servers, the small set-up with a Redis alone, and a whole sale.
 fn distributed(root: &Path) -> Result<Vec<Step>> {
     let on = |backends, wanted| -> Result<Step> {
         match chosen(root, "crates/server", wanted, &[])? {
@@ -161,6 +166,8 @@ fn distributed(root: &Path) -> Result<Vec<Step>> {
         }
     };
     Ok(vec![
+        // First, since tests of the server stand on it.
+        chosen(root, "crates/chaos", in_proxy_servers, &[])?,
         chosen(root, "crates/engine", in_distributed, &[])?,
         chosen(root, "crates/server", in_roles, &[])?,
         on("redis,kafka,postgres", on_every_backend)?,
@@ -184,6 +191,7 @@ fn unit(root: &Path) -> Result<Vec<Step>> {
             steps.push(chosen(root, package, |_| true, &[])?);
         }
     }
+    steps.push(chosen(root, "crates/chaos", |test| !in_proxy_servers(test), &[])?);
     Ok(steps)
 }
 
@@ -281,7 +289,7 @@ mod tests {
     #[test]
     fn an_area_without_files_is_an_error() {
         let root = tree(&["crates/server/tests/shop/mod.rs"]);
-        for area in ["conformance", "distributed", "http", "contract", "kill", "demo"] {
+        for area in ["unit", "conformance", "distributed", "http", "contract", "kill", "demo"] {
             assert!(steps(area, root.path()).is_err(), "{area}");
         }
     }
@@ -315,6 +323,7 @@ mod tests {
         let mut files: Vec<String> =
             stories.iter().map(|name| format!("crates/server/tests/{name}.rs")).collect();
         files.push("crates/engine/tests/recorders.rs".to_owned());
+        files.push("crates/chaos/tests/proxy_servers/main.rs".to_owned());
         let root = tree(&files.iter().map(String::as_str).collect::<Vec<_>>());
         let on = |backends, names: &[&str]| match test(names) {
             Step::Cargo(arguments) => Step::On(backends, arguments),
@@ -323,6 +332,7 @@ mod tests {
         assert_eq!(
             steps("distributed", root.path()).expect("files are there"),
             [
+                test(&["--test", "proxy_servers"]),
                 test(&["--test", "recorders"]),
                 test(&["--test", "roles"]),
                 on("redis,kafka,postgres", &["--test", "purchase", "--test", "refusals"]),
@@ -341,8 +351,10 @@ mod tests {
 
     #[test]
     fn unit_runs_the_integration_tests_of_wire_and_loadtest_where_there_are_some() {
-        let root = tree(&["crates/loadtest/tests/plan.rs", "crates/wire/src/lib.rs"]);
+        let root =
+            tree(&["crates/loadtest/tests/plan.rs", "crates/wire/src/lib.rs", "crates/chaos/tests/proxy.rs"]);
         let unit = steps("unit", root.path()).expect("files are there");
-        assert_eq!(unit, [test(&["--lib", "--bins"]), test(&["--doc"]), test(&["--test", "plan"])]);
+        let own = [test(&["--test", "plan"]), test(&["--test", "proxy"])];
+        assert_eq!(unit, [&[test(&["--lib", "--bins"]), test(&["--doc"])], &own[..]].concat());
     }
 }
