@@ -121,6 +121,7 @@ impl App {
         let limits = WatchLimits {
             queue_lag_max: config.gate.queue_lag_max,
             outbox_age_max: config.gate.outbox_age_max,
+            ledger_silence_max: config.gate.ledger_silence_max,
         };
         watch(&shared, limits).refresh().await?;
         let measured = workers(&shared, limits, config).into_iter();

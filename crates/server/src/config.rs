@@ -128,6 +128,9 @@ pub struct Gate {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "DurationText")]
     pub outbox_age_max: Duration,
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "DurationText")]
+    pub ledger_silence_max: Duration,
     pub jwt: Jwt,
 }
 

@@ -23,11 +23,17 @@ pub struct WatchLimits {
     pub queue_lag_max: u64,
     /// Refuse when the oldest outbox entry is older; taken again below half of it.
     pub outbox_age_max: Duration,
+    /// Refuse when the ledger has answered nothing for longer; taken again at its next answer.
+    pub ledger_silence_max: Duration,
 }
 
 impl Default for WatchLimits {
     fn default() -> Self {
-        Self { queue_lag_max: 200_000, outbox_age_max: Duration::from_secs(30) }
+        Self {
+            queue_lag_max: 200_000,
+            outbox_age_max: Duration::from_secs(30),
+            ledger_silence_max: Duration::from_secs(30),
+        }
     }
 }
 
@@ -58,6 +64,8 @@ pub struct Watch {
     limits: WatchLimits,
     /// The recorder's positions as they were last known.
     recorded: Vec<Position>,
+    /// When the ledger answered last, by the monotonic clock; its first answer is awaited from the start.
+    ledger_heard: Duration,
     rounds: Rounds,
 }
 
@@ -69,7 +77,9 @@ impl Watch {
         backpressure: Arc<Backpressure>,
         limits: WatchLimits,
     ) -> Self {
-        Self { backends, catalog, backpressure, limits, recorded: Vec::new(), rounds: Rounds::default() }
+        let ledger_heard = backends.clock.monotonic();
+        let (recorded, rounds) = (Vec::new(), Rounds::default());
+        Self { backends, catalog, backpressure, limits, recorded, ledger_heard, rounds }
     }
 
     /// Reads the sales and replaces the catalog.
@@ -147,12 +157,18 @@ impl Worker for Watch {
     async fn step(&mut self) -> Result<Step, BackendError> {
         let refreshed = self.refresh().await;
         let positions = self.backends.ledger.positions().await;
+        let now = self.backends.clock.monotonic();
         if let Ok(positions) = &positions {
             self.recorded.clone_from(positions);
+            self.ledger_heard = now;
         }
         let (ends, stock) = (self.backends.queue.end_positions().await, self.look_at_stock().await);
         let age = stock.as_ref().ok().map(|(age, _)| *age);
-        self.judge(ends.as_ref().ok().map(|ends| behind(&self.recorded, ends)), age);
+        self.judge(&Pressure {
+            queue_lag: ends.as_ref().ok().map(|ends| behind(&self.recorded, ends)),
+            outbox_age: age,
+            ledger_silence: now.saturating_sub(self.ledger_heard),
+        });
         if let Ok((_, ahead_ms)) = stock {
             self.note_stock_ahead(ahead_ms);
         }
@@ -184,23 +200,39 @@ impl Watch {
         self.catalog.compare_and_swap(&catalog, Arc::new(Catalog::new(sales).with_stock_ahead(ahead_ms)));
     }
 
-    /// Half the limit to come back: a value that hovers around the limit does not flap.
-    fn judge(&self, lag: Option<u64>, age: Option<Duration>) {
+    fn judge(&self, seen: &Pressure) {
         let was = self.backpressure.is_on();
-        let share = if was { 2 } else { 1 };
-        let busy = lag.map_or(was, |lag| lag > self.limits.queue_lag_max / share)
-            || age.map_or(was, |age| {
-                age.as_millis() > self.limits.outbox_age_max.as_millis() / u128::from(share)
-            });
+        let busy = self.limits.are_passed_by(seen, was);
         self.backpressure.busy.store(busy, Ordering::Relaxed);
         if busy != was {
             tracing::warn!(
                 busy,
-                queue.lag = lag,
-                outbox.age_ms = age.map(|age| age.as_millis()),
+                queue.lag = seen.queue_lag,
+                outbox.age_ms = seen.outbox_age.map(|age| age.as_millis()),
+                ledger.silent_ms = seen.ledger_silence.as_millis(),
                 "new orders are refused as BUSY while this is on"
             );
         }
+    }
+}
+
+/// What one look found; `None` is what could not be asked.
+#[derive(Clone, Copy, Debug)]
+struct Pressure {
+    queue_lag: Option<u64>,
+    outbox_age: Option<Duration>,
+    ledger_silence: Duration,
+}
+
+impl WatchLimits {
+    /// Half the limit to come back: a value that hovers around the limit does not flap. A ledger that
+    /// answers is no longer silent. What cannot be asked changes nothing.
+    fn are_passed_by(&self, seen: &Pressure, was: bool) -> bool {
+        let share = if was { 2 } else { 1 };
+        let age_max = self.outbox_age_max / share;
+        seen.queue_lag.map_or(was, |lag| lag > self.queue_lag_max / u64::from(share))
+            || seen.outbox_age.map_or(was, |age| age > age_max)
+            || seen.ledger_silence > self.ledger_silence_max
     }
 }
 
@@ -215,6 +247,29 @@ fn behind(positions: &[Position], ends: &[Position]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn orders_are_refused_from_a_limit_on_and_taken_again_at_half_of_it() {
+        let s = Duration::from_secs;
+        let limits = WatchLimits { queue_lag_max: 100, outbox_age_max: s(30), ledger_silence_max: s(20) };
+        let calm = Pressure { queue_lag: Some(0), outbox_age: Some(s(0)), ledger_silence: s(0) };
+        for (seen, from_calm, from_busy) in [
+            (calm, false, false),
+            (Pressure { queue_lag: Some(101), ..calm }, true, true),
+            (Pressure { queue_lag: Some(51), ..calm }, false, true),
+            (Pressure { queue_lag: Some(50), ..calm }, false, false),
+            (Pressure { outbox_age: Some(s(31)), ..calm }, true, true),
+            (Pressure { outbox_age: Some(s(16)), ..calm }, false, true),
+            (Pressure { outbox_age: Some(s(15)), ..calm }, false, false),
+            (Pressure { ledger_silence: s(21), ..calm }, true, true),
+            (Pressure { ledger_silence: s(20), ..calm }, false, false),
+            (Pressure { queue_lag: None, ..calm }, false, true),
+            (Pressure { outbox_age: None, ..calm }, false, true),
+        ] {
+            assert_eq!(limits.are_passed_by(&seen, false), from_calm, "{seen:?}");
+            assert_eq!(limits.are_passed_by(&seen, true), from_busy, "{seen:?}");
+        }
+    }
 
     #[test]
     fn only_what_the_journey_does_not_explain_is_a_difference() {

@@ -88,6 +88,12 @@ impl Config {
                 shown(gate.outbox_age_max)
             ));
         }
+        if gate.ledger_silence_max < Duration::from_secs(5) {
+            warnings.push(format!(
+                "gate.ledger_silence_max = {} is below 5s: a restart of the ledger refuses every buyer as BUSY",
+                shown(gate.ledger_silence_max)
+            ));
+        }
         if gate.queue_lag_max < 1_000 {
             warnings.push(format!(
                 "gate.queue_lag_max = {} is below 1000: the first burst of a sale refuses its own buyers as BUSY",
@@ -133,6 +139,7 @@ mod tests {
             ("server.drain_timeout", "1s"),
             ("server.connections_per_address_max", "30000"),
             ("gate.outbox_age_max", "4s"),
+            ("gate.ledger_silence_max", "4s"),
             ("gate.queue_lag_max", "10"),
             ("gate.jwt.leeway", "2m"),
             ("gate.jwt.lifetime_max", "30days"),
