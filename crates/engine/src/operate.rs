@@ -18,10 +18,13 @@ use crate::order::{Epoch, ItemId, OrderPlaced, SaleId};
 use crate::queue;
 use crate::sale::{LoaderToken, Sale, SaleState};
 use crate::stock::{BucketId, Level, PAGE_MAX};
-use crate::workers::{Backends, Restocker};
+use crate::workers::{Backends, Difference, Reconciler, Restocker};
 
 /// How often a running preheat is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Time between two looks that compare every order: what is under way settles meanwhile.
+const COMPARE_EVERY: Duration = Duration::from_secs(1);
 
 /// The staff's operations.
 #[derive(Clone)]
@@ -74,6 +77,25 @@ pub enum RebuildReport {
     },
     /// The rebuild goes on; asking again waits for the same one.
     StillRebuilding,
+    /// The sale was never preheated: it has no stock yet.
+    NoStock,
+    /// There is no such sale.
+    NoSale,
+}
+
+/// What [`Operations::differences`] answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DifferencesReport {
+    /// What differs between the sale's stock and the ledger, and stood over two looks; nothing, when they
+    /// agree.
+    Compared {
+        /// The sale.
+        sale: Sale,
+        /// The differences.
+        differences: Vec<Difference>,
+    },
+    /// Too much is under way: the recorder never came past the first look, or a rebuild goes on.
+    Unsettled,
     /// The sale was never preheated: it has no stock yet.
     NoStock,
     /// There is no such sale.
@@ -191,6 +213,38 @@ impl Operations {
                 return Ok(RebuildReport::StillRebuilding);
             }
             look.tick().await;
+        }
+    }
+
+    /// Compares a sale's stock with the ledger, order by order, and changes nothing; waits at most
+    /// `patience` for what is under way.
+    ///
+    /// # Errors
+    /// What a backend reports; repeating is safe.
+    pub async fn differences(
+        &self,
+        id: SaleId,
+        patience: Duration,
+    ) -> Result<DifferencesReport, BackendError> {
+        let mut reconciler = Reconciler::new(self.backends.clone());
+        let mut look = tokio::time::interval(COMPARE_EVERY);
+        let until = tokio::time::Instant::now() + patience;
+        loop {
+            look.tick().await;
+            let Some(sale) = self.backends.ledger.sale(id).await? else {
+                return Ok(DifferencesReport::NoSale);
+            };
+            if sale.epoch == Epoch(0) || sale.terms.state == SaleState::Draft {
+                return Ok(DifferencesReport::NoStock);
+            }
+            if sale.fence.is_none()
+                && let Some(differences) = reconciler.look(&sale).await?
+            {
+                return Ok(DifferencesReport::Compared { sale, differences });
+            }
+            if tokio::time::Instant::now() >= until {
+                return Ok(DifferencesReport::Unsettled);
+            }
         }
     }
 

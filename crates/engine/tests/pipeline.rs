@@ -14,13 +14,13 @@ use doorbuster_engine::engine::PurchaseOutcome;
 use doorbuster_engine::fault::{BackendError, Fault, Layer};
 use doorbuster_engine::gate::Refusal;
 use doorbuster_engine::ledger::CancelOutcome;
-use doorbuster_engine::operate::RebuildReport;
+use doorbuster_engine::operate::{DifferencesReport, RebuildReport};
 use doorbuster_engine::order::{Epoch, ItemId, OrderStatus, RejectReason, SaleId, Units};
 use doorbuster_engine::sale::LoaderToken;
 use doorbuster_engine::stock::{
-    Batcher, BatcherLimits, BucketId, ReserveOutcome, ReserveReply, ReserveRequest,
+    Batcher, BatcherLimits, BucketId, LoadPage, ReadBack, ReserveOutcome, ReserveReply, ReserveRequest,
 };
-use doorbuster_engine::workers::Step;
+use doorbuster_engine::workers::{Difference, Step};
 use support::{FIRST, Publishing, SALE, WINDOW, World, accepted, attempt};
 
 fn lost(fault: Fault) -> BackendError {
@@ -516,4 +516,59 @@ async fn a_restock_is_sold_and_a_removal_takes_only_what_is_free() {
     assert_eq!(world.buy("c").await, PurchaseOutcome::Refused(Refusal::SoldOut));
     assert_eq!(world.read_sale(SALE).await.items[0].quantity, 2);
     world.finish().await;
+}
+
+#[tokio::test]
+async fn the_staff_hears_what_differs_between_stock_and_ledger() {
+    let world = World::new().await;
+    world.sale(5, 1).await;
+    let order = accepted(world.buy("alice").await);
+    accepted(world.buy("bob").await);
+    world.work().await;
+    let compare = || async {
+        match world.operations().differences(SALE, Duration::from_secs(20)).await.unwrap() {
+            DifferencesReport::Compared { differences, .. } => differences,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(compare().await, []);
+
+    // A program fault: a unit of a live order is given back.
+    let alice = doorbuster_engine::order::UserId::new("alice").unwrap();
+    world.backends.stock.release(BucketId { sale: SALE, epoch: FIRST }, &[(order, alice)]).await.unwrap();
+    assert_eq!(compare().await, [Difference::NotHeld(order), Difference::WrongFree(1)]);
+    assert_eq!(world.read_sale(SALE).await.epoch, FIRST, "looking changes nothing");
+
+    let rebuilt =
+        async { world.operations().rebuild(SALE, "repair", Duration::from_secs(20)).await.unwrap() };
+    let (report, ()) = futures_util::future::join(rebuilt, async {
+        while world.read_sale(SALE).await.epoch == FIRST || world.read_sale(SALE).await.fence.is_some() {
+            world.work().await;
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(matches!(report, RebuildReport::Rebuilt { .. }), "{report:?}");
+    assert_eq!(compare().await, []);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_step_that_two_orders_have_is_a_difference() {
+    let world = World::new().await;
+    let sale = world.sale(5, 1).await;
+    accepted(world.buy("alice").await);
+    world.work().await;
+    // The stock is as it was before alice, and nobody saw it go back: bob gets her step.
+    let (stock, bucket, token) = (world.fresh_stock(), BucketId { sale: SALE, epoch: FIRST }, LoaderToken(9));
+    stock.begin_load(bucket, &sale.terms, token).await.unwrap();
+    stock.load(bucket, token, 0, &LoadPage::Items(vec![(ItemId(1), 5)])).await.unwrap();
+    let seq = stock.level(bucket).await.unwrap().unwrap().seq;
+    stock.finish_load(bucket, token, ReadBack { seq, pages: 1 }).await.unwrap();
+    world.stock.replace(stock);
+    accepted(world.buy("bob").await);
+    world.work().await;
+    let report = world.operations().differences(SALE, Duration::from_secs(20)).await.unwrap();
+    let DifferencesReport::Compared { differences, .. } = report else { panic!("{report:?}") };
+    assert!(differences.contains(&Difference::SameStep(1)), "{differences:?}");
 }

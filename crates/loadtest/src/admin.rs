@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use doorbuster_wire::{
     AuditReport, DeadLetter, DropDeadLetter, MarkPaid, OrderRow, Page, Paid, PreheatReport, Rebuild,
-    RebuildReport, ReplayDeadLetter, Replayed, Restock, SaleDetail, SaleDraft,
+    RebuildReport, Repair, RepairReport, ReplayDeadLetter, Replayed, Restock, SaleDetail, SaleDraft,
 };
 use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
@@ -160,6 +160,14 @@ impl AdminClient {
     /// See [`AdminError`]; a refusal with status 503 says that the rebuild goes on.
     pub async fn rebuild(&self, sale_id: &str, rebuild: &Rebuild) -> Result<RebuildReport, AdminError> {
         self.post(&sale_path(sale_id, "/rebuild")?, rebuild).await
+    }
+
+    /// Says what differs between the sale's stock and the ledger, and mends it unless it is a dry run.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; a refusal with status 503 says that too much is under way.
+    pub async fn repair(&self, sale_id: &str, repair: &Repair) -> Result<RepairReport, AdminError> {
+        self.post(&sale_path(sale_id, "/repair")?, repair).await
     }
 
     /// Changes an item's quantity by a difference.

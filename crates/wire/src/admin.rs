@@ -167,6 +167,32 @@ pub struct RebuildReport {
     pub items: Vec<PreheatItem>,
 }
 
+/// Asks what differs between a sale's stock and the ledger, and whether to mend it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Repair {
+    /// Only look, and change nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What a [`Repair`] found and did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RepairReport {
+    /// The sale's id.
+    pub sale_id: String,
+    /// Whether stock and ledger agree now.
+    pub ok: bool,
+    /// How many differences stood over two looks.
+    pub differences: u64,
+    /// The first of them in words, at most 100.
+    pub first: Vec<String>,
+    /// What was loaded to mend them; absent when nothing differed, or after a dry run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebuilt: Option<RebuildReport>,
+}
+
 /// A change of an item's quantity by a difference, never to an absolute value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -17,7 +17,7 @@ mod watch;
 
 pub use expire::Expirer;
 pub use rebuild::{Progress, Rebuilder};
-pub use reconcile::Reconciler;
+pub use reconcile::{Difference, Reconciler};
 pub use record::Recorder;
 pub use release::Releaser;
 pub use restock::Restocker;

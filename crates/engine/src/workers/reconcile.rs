@@ -1,7 +1,8 @@
 //! Reconcile: a detector, not a second repair. It compares who holds units in the stock with the
 //! live orders of the ledger; a difference that stands is answered by the one repair, a rebuild.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,7 +16,7 @@ use crate::stock::{BucketId, PAGE_MAX};
 
 /// One way in which stock and ledger differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Difference {
+pub enum Difference {
     /// Live in the ledger and not held.
     NotHeld(OrderId),
     /// Held, closed in the ledger, and no release row is on its way.
@@ -24,6 +25,30 @@ enum Difference {
     HeldAndUnknown(OrderId),
     /// Nothing is in flight and free units are not the ones that are not sold.
     WrongFree(i64),
+    /// The stock gave its step of this number to two orders: it has gone back in between.
+    SameStep(u64),
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotHeld(order) => {
+                write!(f, "order {order} is live in the ledger and the stock does not hold it")
+            }
+            Self::HeldThoughClosed(order) => {
+                write!(f, "order {order} is closed, the stock holds it, and no release is on its way")
+            }
+            Self::HeldAndUnknown(order) => {
+                write!(f, "order {order} is held, and neither the ledger nor the outbox knows it")
+            }
+            Self::SameStep(seq) => {
+                write!(f, "two orders have step {seq} of the stock, which has gone back in between")
+            }
+            Self::WrongFree(units) => {
+                write!(f, "free units in the stock are {units} away from those that are not sold")
+            }
+        }
+    }
 }
 
 /// What the last pass over a sale saw.
@@ -47,27 +72,37 @@ impl Reconciler {
         Self { backends, last: HashMap::new(), turn: 0 }
     }
 
-    /// One pass over one sale; answers how many differences stood over two passes.
+    /// One pass over one sale, which changes nothing: the differences that stood over this one and the one
+    /// before. `None` is no answer yet: it was the first pass of this epoch, the recorder has not come past
+    /// it, or the stock is not open.
     ///
     /// # Errors
     /// What a backend reports; the pass does not count then.
-    pub async fn pass(&mut self, sale: &Sale) -> Result<u64, BackendError> {
+    pub async fn look(&mut self, sale: &Sale) -> Result<Option<Vec<Difference>>, BackendError> {
         let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
         let ends = self.backends.queue.end_positions().await?;
         let positions = self.backends.ledger.positions().await?;
         let Some(differences) = self.compare(sale, bucket, &ends).await? else {
             self.last.remove(&sale.id);
-            return Ok(0);
+            return Ok(None);
         };
         let before =
             self.last.insert(sale.id, Pass { epoch: sale.epoch, differences: differences.clone(), ends });
         let Some(before) = before.filter(|it| it.epoch == sale.epoch && reached(&positions, &it.ends)) else {
-            return Ok(0);
+            return Ok(None);
         };
-        let standing: Vec<&Difference> = differences.intersection(&before.differences).collect();
+        Ok(Some(differences.intersection(&before.differences).copied().collect()))
+    }
+
+    /// One pass over one sale, which fences it when differences stood; answers how many did.
+    ///
+    /// # Errors
+    /// What a backend reports; the pass does not count then.
+    pub async fn pass(&mut self, sale: &Sale) -> Result<u64, BackendError> {
+        let standing = self.look(sale).await?.unwrap_or_default();
         let Some(first) = standing.first() else { return Ok(0) };
         tracing::error!(
-            sale.id = %sale.id, differences = standing.len(), first = ?first,
+            sale.id = %sale.id, differences = standing.len(), first = %first,
             "stock and ledger differ and it stands: fencing the sale and rebuilding its stock"
         );
         let reason = "reconcile found a difference between stock and ledger";
@@ -86,12 +121,12 @@ impl Reconciler {
         bucket: BucketId,
         ends: &[Position],
     ) -> Result<Option<BTreeSet<Difference>>, BackendError> {
-        let orders = self.ledgers_orders(sale).await?;
+        let (orders, same_steps) = self.ledgers_orders(sale).await?;
         let Some(level) = self.backends.stock.level(bucket).await? else { return Ok(None) };
         if level.loading || level.fenced {
             return Ok(None);
         }
-        let mut differences = BTreeSet::new();
+        let mut differences = same_steps;
         let mut live: BTreeSet<OrderId> =
             orders.iter().filter(|(_, status)| status.is_live()).map(|(order, _)| *order).collect();
         let unconfirmed: BTreeSet<OrderId> = self.unconfirmed(bucket).await?;
@@ -142,15 +177,26 @@ impl Reconciler {
         Ok(recorded && same_sale && same_stock)
     }
 
-    async fn ledgers_orders(&self, sale: &Sale) -> Result<HashMap<OrderId, OrderStatus>, BackendError> {
+    /// Every order of the sale with its status; and the steps of the present epoch that two of them have.
+    async fn ledgers_orders(
+        &self,
+        sale: &Sale,
+    ) -> Result<(HashMap<OrderId, OrderStatus>, BTreeSet<Difference>), BackendError> {
         let (mut orders, mut after) = (HashMap::new(), None);
+        let (mut steps, mut same) = (HashSet::new(), BTreeSet::new());
         loop {
             let page = self.backends.ledger.orders(sale.id, after, PAGE_MAX).await?;
             after = page.last().map(|order| order.reservation.order);
             let full = page.len() == PAGE_MAX;
-            orders.extend(page.into_iter().map(|order| (order.reservation.order, order.status)));
+            for order in page {
+                let it = &order.reservation;
+                if it.epoch == sale.epoch && !steps.insert(it.seq) {
+                    same.insert(Difference::SameStep(it.seq));
+                }
+                orders.insert(it.order, order.status);
+            }
             if !full {
-                return Ok(orders);
+                return Ok((orders, same));
             }
         }
     }

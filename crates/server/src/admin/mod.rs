@@ -2,6 +2,7 @@
 
 mod dead_letters;
 mod orders;
+mod repair;
 mod sales;
 mod tokens;
 
@@ -104,7 +105,8 @@ fn router(state: AdminState) -> Router {
         .route("/admin/api/sales/{sale}/open", post(sales::open))
         .route("/admin/api/sales/{sale}/pause", post(sales::pause))
         .route("/admin/api/sales/{sale}/close", post(sales::close))
-        .route("/admin/api/sales/{sale}/rebuild", post(sales::rebuild))
+        .route("/admin/api/sales/{sale}/rebuild", post(repair::rebuild))
+        .route("/admin/api/sales/{sale}/repair", post(repair::repair))
         .route("/admin/api/sales/{sale}/items/{item}/restock", post(sales::restock))
         .route("/admin/api/sales/{sale}/orders", get(orders::list))
         .route("/admin/api/orders/{order}", get(orders::show))

@@ -1,4 +1,4 @@
-//! Sales: create, show, preheat, open, pause, close, restock, rebuild.
+//! Sales: create, show, preheat, open, pause, close, restock.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::ledger::{ChangeOutcome, RestockOutcome};
-use doorbuster_engine::operate::{ItemReport, PreheatOutcome, RebuildReport, RestockReport};
+use doorbuster_engine::operate::{ItemReport, PreheatOutcome, RestockReport};
 use doorbuster_engine::order::{Currency, ItemId, Money, SaleId, Units};
 use doorbuster_engine::sale::{NewItem, NewSale, Sale};
 use doorbuster_engine::stock::BucketId;
-use doorbuster_wire::{ItemDraft, Page, PreheatItem, PreheatReport, Rebuild, Restock, SaleDraft};
+use doorbuster_wire::{ItemDraft, Page, PreheatItem, PreheatReport, Restock, SaleDraft};
 
 use super::AdminState;
 use crate::api::{ApiError, InPath, fresh_json};
@@ -26,9 +26,8 @@ const QUANTITY_MAX: u64 = 1_000_000_000;
 const PRICE_MAX: i64 = 1_000_000_000_000;
 const LIMIT_MAX: u32 = 1_000_000;
 const PAYMENT_WINDOW: std::ops::RangeInclusive<u64> = 1..=7 * 24 * 3_600;
-const REASON_MAX: usize = 200;
 /// Longest wait for a preheat or a rebuild before its report is asked for again.
-const LOAD_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) type JsonBody<T> = Result<axum::Json<T>, axum::extract::rejection::JsonRejection>;
 
@@ -46,7 +45,7 @@ pub(super) fn body<T>(body: JsonBody<T>, id: RequestId) -> Result<T, ApiError> {
     }
 }
 
-fn sale_id(text: &str, id: RequestId) -> Result<SaleId, ApiError> {
+pub(super) fn sale_id(text: &str, id: RequestId) -> Result<SaleId, ApiError> {
     text.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))
 }
 
@@ -188,7 +187,7 @@ pub(super) async fn preheat(
     }
 }
 
-fn read_back(items: &[ItemReport]) -> Vec<PreheatItem> {
+pub(super) fn read_back(items: &[ItemReport]) -> Vec<PreheatItem> {
     let report = |item: &ItemReport| PreheatItem {
         item_id: item.item.to_string(),
         quantity: item.quantity,
@@ -199,43 +198,6 @@ fn read_back(items: &[ItemReport]) -> Vec<PreheatItem> {
         ok: item.free + item.held == item.quantity && item.held >= item.sold,
     };
     items.iter().map(report).collect()
-}
-
-pub(super) async fn rebuild(
-    State(state): State<AdminState>,
-    InPath(sale): InPath<String>,
-    id: RequestId,
-    rebuild: JsonBody<Rebuild>,
-) -> Result<Response, ApiError> {
-    let sale = sale_id(&sale, id)?;
-    let Rebuild { reason } = body(rebuild, id)?;
-    if !(1..=REASON_MAX).contains(&reason.len()) || reason.chars().any(char::is_control) {
-        let text = "reason needs 1 to 200 bytes and may have no control characters.";
-        return Err(ApiError::new(problem::UNPROCESSABLE.because(text), id));
-    }
-
-    let outcome = state.operations.rebuild(sale, &reason, LOAD_PATIENCE).await;
-    match outcome.map_err(|error| ApiError::fault(&error, id))? {
-        RebuildReport::Rebuilt { sale, items } => {
-            state.refresh().await;
-            let items = read_back(&items);
-            let ok = items.iter().all(|item| item.ok);
-            let (sale_id, epoch) = (sale.id.to_string(), sale.epoch.0);
-            Ok(fresh_json(&doorbuster_wire::RebuildReport { sale_id, epoch, ok, items }))
-        }
-        RebuildReport::StillRebuilding => Err(ApiError::new(
-            problem::NOT_READY.because(
-                "The rebuild goes on: it waits until every order in flight is recorded. Ask again for its report; \
-                 no second rebuild is begun meanwhile.",
-            ),
-            id,
-        )),
-        RebuildReport::NoStock => Err(ApiError::new(
-            problem::CONFLICT.because("The sale was never preheated, so it has no stock to rebuild. Preheat it."),
-            id,
-        )),
-        RebuildReport::NoSale => Err(problem::SALE_NOT_FOUND.said_to(id)),
-    }
 }
 
 pub(super) async fn open(

@@ -19,6 +19,7 @@ mod order;
 mod output;
 mod rebuild;
 mod rehearse;
+mod repair;
 mod report_file;
 mod sale;
 mod serve;
@@ -67,6 +68,8 @@ enum Command {
     Audit(audit::AuditArgs),
     /// Load a sale's stock anew from the ledger: the one repair
     Rebuild(rebuild::RebuildArgs),
+    /// Compare a sale's stock with the ledger, and mend what differs
+    Repair(repair::RepairArgs),
     /// Storm a sale with simulated users over real HTTP, then balance the books
     Rehearse(rehearse::RehearseArgs),
     /// Check, show or write configuration
@@ -156,6 +159,7 @@ fn run(command: Command) -> anyhow::Result<Verdict> {
             Command::Migrate(args) => migrate::run(args).await,
             Command::Audit(args) => audit::run(args).await,
             Command::Rebuild(args) => rebuild::run(args).await,
+            Command::Repair(args) => repair::run(args).await,
             Command::Rehearse(args) => rehearse::run(args).await,
             Command::Config(args) => config::run(&args),
             Command::Doctor(args) => doctor::run(&args),

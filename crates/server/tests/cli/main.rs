@@ -24,6 +24,7 @@ fn wrong_usage_exits_with_2_and_does_nothing() {
         // Dangerous, and nobody can be asked.
         &["sale", "close", "1"],
         &["rebuild", "1"],
+        &["repair"],
     ] {
         let ran = folder.run(args);
         assert_eq!(ran.code, 2, "{args:?}: {ran:?}");

@@ -94,6 +94,11 @@ fn a_sale_is_run_rebuilt_copied_and_exported() {
     assert_eq!((&item["sold"], &item["free"], &item["held"]), (&1.into(), &4.into(), &1.into()));
     assert!(buy(&folder, &server, "bob").contains(" 202 "), "it sells on");
 
+    let agreed = staff.json(&["repair", "1", "--yes"]);
+    assert_eq!((&agreed["ok"], &agreed["differences"]), (&Value::from(true), &Value::from(0)));
+    assert!(stdout_of(staff.run(&["repair", "1", "--dry-run"])).contains("stock and ledger agree"));
+    assert_eq!(staff.json(&["sale", "show", "1"])["epoch"], 2, "nothing was rebuilt");
+
     let copy = staff.json(&["sale", "clone", "1", "--name", "Again", "--opens-at", "2098-01-01T00:00:00Z"]);
     assert_eq!((&copy["state"], &copy["items"][0]["quantity"]), (&"draft".into(), &5.into()));
     assert_eq!(copy["items"][0]["listPrice"]["minor"], 9_900);
@@ -134,6 +139,7 @@ fn what_the_server_refuses_is_said_with_what_to_do() {
         (&["sale", "show", "77"][..], "sale list"),
         (&["rebuild", "77", "--yes"], "sale list"),
         (&["rebuild", "77", "--dry-run"], "sale list"),
+        (&["repair", "77"], "sale list"),
         (&["order", "export", "77"], "sale list"),
         (&["order", "export", "77", "--file", "orders.csv"], "sale list"),
         (&["sale", "list", "--admin-token-file", "stranger"], "--admin-token-file"),
