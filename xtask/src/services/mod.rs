@@ -13,16 +13,26 @@ use doorbuster_services::{Server, kafka, postgres, redis_server};
 use crate::requirements::{self, Absence, Requirement, Source};
 use state::{Kept, State};
 
+const fn fatal(program: &'static str, why: &'static str, package: &'static str) -> Requirement {
+    Requirement { program, why, source: Source::Debian(package), absence: Absence::Fatal }
+}
+
+const REDIS_SERVER: &Requirement =
+    &fatal(redis_server::PROGRAM, "is the stock that several processes share", "redis-server");
+const POSTGRES_SERVER: &Requirement =
+    &fatal(postgres::PROGRAM, "is the ledger that several processes share", "postgresql-15");
+const JAVA: &Requirement =
+    &fatal("java", "runs Kafka, the queue that several processes share", "openjdk-17-jre-headless");
+const MAVEN: &Requirement = &fatal("mvn", "fetches Kafka's libraries", "maven");
+
+/// What tests need that start servers of their own.
+pub(crate) const PROGRAMS: &[&Requirement] = &[REDIS_SERVER, POSTGRES_SERVER, JAVA, MAVEN];
+
 /// The Redis that tests run against.
 pub(crate) const REDIS: Service = Service {
     name: "redis",
     variable: "DOORBUSTER_TEST_REDIS_URL",
-    requirements: &[&Requirement {
-        program: redis_server::PROGRAM,
-        why: "is the stock that several processes share",
-        source: Source::Debian("redis-server"),
-        absence: Absence::Fatal,
-    }],
+    requirements: &[REDIS_SERVER],
     start: |_| redis_server::start(),
 };
 
@@ -30,12 +40,7 @@ pub(crate) const REDIS: Service = Service {
 pub(crate) const POSTGRES: Service = Service {
     name: "postgres",
     variable: "DOORBUSTER_TEST_POSTGRES_URL",
-    requirements: &[&Requirement {
-        program: postgres::PROGRAM,
-        why: "is the ledger that several processes share",
-        source: Source::Debian("postgresql-15"),
-        absence: Absence::Fatal,
-    }],
+    requirements: &[POSTGRES_SERVER],
     start: |_| postgres::start(),
 };
 
@@ -43,20 +48,7 @@ pub(crate) const POSTGRES: Service = Service {
 pub(crate) const KAFKA: Service = Service {
     name: "kafka",
     variable: "DOORBUSTER_TEST_KAFKA_URL",
-    requirements: &[
-        &Requirement {
-            program: "java",
-            why: "runs Kafka, the queue that several processes share",
-            source: Source::Debian("openjdk-17-jre-headless"),
-            absence: Absence::Fatal,
-        },
-        &Requirement {
-            program: "mvn",
-            why: "fetches Kafka's libraries",
-            source: Source::Debian("maven"),
-            absence: Absence::Fatal,
-        },
-    ],
+    requirements: &[JAVA, MAVEN],
     start: |start| kafka::start(start.root, &kafka::Plan::of(start.brokers)),
 };
 
@@ -142,6 +134,15 @@ impl Drop for Lent<'_> {
     }
 }
 
+/// Whether the programs of `wanted` are there, after installing them where that is asked for.
+///
+/// # Errors
+/// An installation fails.
+pub(crate) fn are_installed(wanted: &[&Service], install: bool) -> Result<bool> {
+    let requirements: Vec<_> = wanted.iter().flat_map(|service| service.requirements).copied().collect();
+    requirements::ensure(&requirements, install)
+}
+
 /// Starts what does not run yet and prints how to hand it to tests. False when a program is missing.
 ///
 /// # Errors
@@ -197,9 +198,9 @@ fn variables(service: &Service, server: &Kept) -> impl Iterator<Item = (String, 
 }
 
 fn bring_up(root: &Path, wanted: &[&Service], install: bool, brokers: usize) -> Result<bool> {
-    let wanted: Vec<&&Service> = wanted.iter().filter(|service| !service.is_named_outside()).collect();
-    let requirements: Vec<_> = wanted.iter().flat_map(|service| service.requirements).copied().collect();
-    if !requirements::ensure(&requirements, install)? {
+    let wanted: Vec<&Service> =
+        wanted.iter().copied().filter(|service| !service.is_named_outside()).collect();
+    if !are_installed(&wanted, install)? {
         return Ok(false);
     }
 

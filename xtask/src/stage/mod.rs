@@ -1,8 +1,9 @@
 //! `cargo xtask stage`: a whole sale on real servers, in roles, with everything started and ended.
 //!
-//! `roles.rs` starts the processes of ours; `witness.rs` reads PostgreSQL and Redis from outside, by
+//! `roles.rs` starts the processes of ours; `chaos.rs` kills them and the servers of others; `witness.rs` reads PostgreSQL and Redis from outside, by
 //! their own clients, and counts what our programs say they did.
 
+mod chaos;
 mod roles;
 mod witness;
 
@@ -17,11 +18,10 @@ use serde_json::Value;
 use crate::bench::process::{now, pause};
 use crate::run::{cargo, reported};
 use crate::services::{self, Lent};
+use chaos::Servers;
 pub(crate) use roles::{Cast, Stage};
 use witness::Books;
 
-/// Time before the first kill, and between two.
-const BETWEEN_KILLS: Duration = Duration::from_millis(700);
 /// Longest wait for what killed processes left.
 const SETTLE: Duration = Duration::from_secs(60);
 
@@ -29,7 +29,7 @@ const SETTLE: Duration = Duration::from_secs(60);
 pub(crate) struct Plan {
     /// How many processes of each role.
     pub(crate) cast: Cast,
-    /// Whether one process of every role is killed in the middle, and started again.
+    /// Whether one process of every role, Redis and the broker are killed in the middle, and started again.
     pub(crate) chaos: bool,
     /// Whether missing programs are installed.
     pub(crate) install: bool,
@@ -48,20 +48,20 @@ pub(crate) fn run(root: &Path, plan: &Plan) -> Result<bool> {
     let (units, rehearse) = take_units(&plan.rehearse)?;
     let program = build(root, &plan.profile)?;
     let mut lent = Lent::new(root, plan.install);
-    if !lent.ensure(services::ALL)? {
+    // Servers that others may use too are not killed.
+    let mut servers = if plan.chaos { Servers::start(root, plan.install)? } else { None };
+    if (plan.chaos && servers.is_none()) || (!plan.chaos && !lent.ensure(services::ALL)?) {
         return Ok(false);
     }
-    let mut stage = Stage::start(&program, plan.cast, lent.variables().collect())?;
+    let addresses = servers.as_ref().map_or_else(|| lent.variables().collect(), Servers::addresses);
+    let mut stage = Stage::start(&program, plan.cast, addresses)?;
     let sale = stage.sale(units)?;
     eprintln!("stage: sale {sale} with {units} units is open; rehearsing");
     let mut command = stage.rehearsal(&sale, &rehearse);
     eprintln!("$ {}", line_of(&command));
     let rehearsal = command.stdout(Stdio::piped()).spawn().context("starting the rehearsal")?;
-    if plan.chaos {
-        for role in ["gateway", "recorder", "keeper"] {
-            pause(BETWEEN_KILLS);
-            stage.kill_one(role)?;
-        }
+    if let Some(servers) = &mut servers {
+        servers.kill_everything_once(&mut stage)?;
     }
     let output = rehearsal.wait_with_output().context("waiting for the rehearsal")?;
     let report = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -98,7 +98,7 @@ fn settled_books(stage: &Stage, sale: &str) -> Result<Books> {
 }
 
 /// A sale that is small enough for the tests, with their build: two processes of every role, one of which
-/// is killed.
+/// is killed, as are Redis and the broker.
 ///
 /// # Errors
 /// As [`run`].
