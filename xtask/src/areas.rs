@@ -37,6 +37,8 @@ pub(crate) enum Step {
     Venv(&'static str),
     /// The hostile requests, by their ids.
     Security,
+    /// The failure matrix, line by line.
+    Failures,
     /// A demo, the release build of which sells out and whose books balance.
     Demo,
 }
@@ -116,6 +118,13 @@ pub(crate) const AREAS: &[Area] = &[
         steps: |root| Ok(vec![chosen(root, "crates/server", |test| test == "kill", &["--nocapture"])?]),
     },
     Area {
+        name: "failures",
+        shows: "killed, frozen, cut off and forgetful servers and processes cost time, never a unit or an order",
+        requirements: services::PROGRAMS,
+        services: &[],
+        steps: |_| Ok(vec![Step::Failures]),
+    },
+    Area {
         name: "demo",
         shows: "the release binary sells out a whole sale, and the audit agrees",
         requirements: &[],
@@ -139,7 +148,7 @@ fn in_conformance(test: &str) -> bool {
 
 /// Whether a test of the server tells a story of its own, without an area of its own.
 fn in_http(test: &str) -> bool {
-    !["kill", "contract"].contains(&test) && !in_roles(test)
+    !["kill", "contract", "failures"].contains(&test) && !in_roles(test)
 }
 
 /// Whether a test of the server is about processes that share servers.

@@ -9,6 +9,8 @@
 mod areas;
 mod bench;
 mod demo;
+mod failures;
+mod named;
 mod requirements;
 mod run;
 mod security;

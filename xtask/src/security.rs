@@ -1,21 +1,15 @@
 //! The hostile requests that the server must answer as documented, by the ids of the list that
 //! they come from, each with the tests that send it.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
-use doorbuster_services::command::line_of;
+use anyhow::Result;
 
-use crate::areas::TEST;
-use crate::run::cargo;
+use crate::named::{self, Line};
 
 /// Where the tests are: the libraries' own, and these of the server.
 const TARGETS: [&str; 8] =
     ["hostile", "refusals", "slow", "orders", "purchase", "sales", "logs", "documented"];
-
-/// One line of the list: its id, what is sent, the tests.
-type Line = (&'static str, &'static str, &'static [&'static str]);
 
 const LINES: &[Line] = &[
     ("J1", "no token", &["only_a_good_access_token_buys"]),
@@ -116,53 +110,17 @@ const LINES: &[Line] = &[
     ("S1", "secrets in the output of a run", &["no_output_of_a_run_has_a_secret"]),
 ];
 
-/// Runs the tests of every line, prints each line with its result, and says whether all passed. A
-/// test that did not run counts as failed.
+/// Runs the tests of every line, prints each with its result, and says whether all passed.
 ///
 /// # Errors
 /// cargo cannot be started.
 pub(crate) fn run(root: &Path) -> Result<bool> {
-    let mut command = cargo(root, &TEST);
-    command.arg("--lib");
-    for target in TARGETS {
-        command.args(["--test", target]);
-    }
-    let names = LINES.iter().flat_map(|(_, _, tests)| *tests);
-    command.args(["--", "--exact"]).args(names);
-    let output = command.output().with_context(|| format!("starting {}", line_of(&command)))?;
-    let printed = String::from_utf8_lossy(&output.stdout);
-    let results = results(&printed);
-    let passed = |test: &&str| results.get(*test) == Some(&true);
-
-    let mut all = true;
-    for (id, what, tests) in LINES {
-        let missed: Vec<&str> = tests.iter().filter(|test| !passed(test)).copied().collect();
-        let result =
-            if missed.is_empty() { "ok".to_owned() } else { format!("FAILED: {}", missed.join(", ")) };
-        println!("{id:<5}{what:<38}{result}");
-        all &= missed.is_empty();
-    }
-    if !all {
-        println!("{printed}\n{}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(all)
-}
-
-/// Each test that a test runner names, and whether it passed.
-fn results(printed: &str) -> BTreeMap<&str, bool> {
-    let lines = printed.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
-    lines.map(|(name, result)| (name, result == "ok")).collect()
+    named::run(root, LINES, &TARGETS, 38)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn results_are_read_from_what_the_runner_prints() {
-        let printed = "running 2 tests\ntest a::b ... ok\ntest c ... FAILED\n\ntest result: FAILED. 1 passed";
-        assert_eq!(results(printed), BTreeMap::from([("a::b", true), ("c", false)]));
-    }
 
     #[test]
     fn every_id_stands_once() {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::areas::{AREAS, Area, Step};
 use crate::run::{cargo, shown};
 use crate::services::Lent;
-use crate::{demo, requirements, security, stage, tidy, venv};
+use crate::{demo, failures, requirements, security, stage, tidy, venv};
 
 /// How one area ended.
 struct Ended {
@@ -65,6 +65,7 @@ fn run_area(area: &Area, services: &mut Lent<'_>, not_run: &mut Vec<String>) -> 
             Step::Stage => stage::small(root, services.install)?,
             Step::Venv(pinned) => venv::make(root, pinned)?,
             Step::Security => security::run(root)?,
+            Step::Failures => failures::run(root, 1)?,
             Step::Demo => demo::run(root)?,
         };
     }
@@ -116,6 +117,7 @@ mod tests {
                 "security",
                 "fuzz",
                 "kill",
+                "failures",
                 "demo"
             ]
         );

@@ -2,7 +2,7 @@
 //! its package makes.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -33,6 +33,36 @@ pub fn start() -> Result<Server> {
     let mut createdb = tool("createdb", server.folder(), run_as);
     output_of(login(&mut createdb, address).arg("doorbuster"))?;
     Ok(server)
+}
+
+/// Copies the data of a server that runs, as a standby would have them now.
+///
+/// # Errors
+/// The copy cannot be made.
+pub fn copy(server: &Server) -> Result<PathBuf> {
+    let copy = tempfile::Builder::new().prefix("copy-").tempdir_in(server.folder())?.keep();
+    // The server starts on no folder that others may read.
+    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o700))?;
+    let run_as = run_as()?;
+    if let Some((user, group)) = run_as {
+        chown(&copy, Some(user), Some(group)).with_context(|| copy.display().to_string())?;
+    }
+    let mut basebackup = tool("pg_basebackup", server.folder(), run_as);
+    basebackup.args(["--checkpoint=fast", "--wal-method=stream", "-d", &server.url, "-D"]).arg(&copy);
+    output_of(&mut basebackup)?;
+    Ok(copy)
+}
+
+/// Kills a server and starts it on a copy of its data: a standby takes over that was behind.
+///
+/// # Errors
+/// It cannot be killed or does not start.
+pub fn go_back(server: &mut Server, copy: &Path) -> Result<()> {
+    server.kill(0)?;
+    let data = server.folder().join("data");
+    std::fs::rename(&data, server.folder().join("data-before"))?;
+    std::fs::rename(copy, &data)?;
+    server.start_again(0)
 }
 
 fn recipe(folder: &Path, address: SocketAddr, run_as: RunAs) -> Result<Recipe> {

@@ -1,0 +1,30 @@
+//! Just enough HTTP to ask a probe.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Longest wait for a probe's answer.
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// The status and body of a GET without a token; `None` when there is no answer.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
+    let asking = async {
+        let mut stream = TcpStream::connect(address).await.ok()?;
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.ok()?;
+        let mut text = Vec::new();
+        stream.read_to_end(&mut text).await.ok()?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    };
+    tokio::time::timeout(ANSWER, asking).await.ok()?
+}
+
+/// The status alone.
+pub(crate) async fn status_of(address: SocketAddr, path: &str) -> Option<u16> {
+    get(address, path).await.map(|(status, _)| status)
+}

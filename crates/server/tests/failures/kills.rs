@@ -1,0 +1,75 @@
+//! Every part is killed by `kill -9`, again and again, while buyers never stop.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use doorbuster_chaos::buyers::{Plan, Shares};
+use doorbuster_chaos::checker::Circumstances;
+
+use crate::engines::Engines;
+use crate::scene::{Scene, Set};
+use crate::waiting::lasting;
+
+/// What is killed, one after the other. The broker takes seconds to start, so it comes once in five turns.
+const VICTIMS: [&str; 6] = ["gateway-1", "recorder-1", "keeper-1", "redis", "postgres", "kafka"];
+const BROKER_EVERY: u32 = 5;
+
+/// How often each is killed; the broker a fifth of it, and at least once.
+pub(crate) fn rounds() -> u32 {
+    std::env::var("DOORBUSTER_FAILURES_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+/// Crowds come one after the other; in the middle of each, somebody is killed and started again.
+pub(crate) async fn run(engines: &mut Engines) -> Result<String> {
+    let set = Set {
+        units: 300,
+        users: 150,
+        window_s: 5,
+        // Every answer is on the disk before it is given.
+        redis: &["--appendonly", "yes", "--appendfsync", "always"],
+        ..Set::default()
+    };
+    let mut scene = Scene::open(engines, set).await?;
+    let mut kills = BTreeMap::<&str, u32>::new();
+    for round in 0..rounds() {
+        for victim in VICTIMS {
+            if victim == "kafka" && round % BROKER_EVERY != 0 {
+                continue;
+            }
+            let shares = Shares { keyed: 30, cancel: 20, pay: 20, again: 30 };
+            let seed = rand::random();
+            let name = format!("{round}-{victim}-");
+            let crowd = scene.crowd(Plan { lanes: 16, name, shares, seed, ..scene.plan()? });
+            lasting(Duration::from_millis(rand::random_range(0..600))).await;
+            kill(&mut scene, victim).await?;
+            *kills.entry(victim).or_default() += 1;
+            crowd.join().await;
+        }
+    }
+    let books = scene.finish(Circumstances::default()).await?;
+    ensure!(books.sales[0].epoch == 1, "nothing was lost, so there was nothing to rebuild");
+    Ok(format!("{kills:?}, {} orders", books.orders.len()))
+}
+
+/// Kills and starts again at once.
+async fn kill(scene: &mut Scene<'_>, victim: &str) -> Result<()> {
+    match victim {
+        "redis" => {
+            scene.redis.kill(0)?;
+            scene.redis.start_again(0)
+        }
+        "postgres" => {
+            scene.engines.postgres.kill(0)?;
+            scene.engines.postgres.start_again(0)
+        }
+        "kafka" => {
+            scene.engines.kafka.kill(0)?;
+            scene.engines.kafka.start_again(0)
+        }
+        ours => {
+            scene.player(ours).kill()?;
+            scene.again(ours, "").await
+        }
+    }
+}

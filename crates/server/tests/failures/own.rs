@@ -1,0 +1,259 @@
+//! F1 to F14: our own processes die, stand still or are told wrong things between two steps.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use doorbuster_chaos::books::Status;
+use doorbuster_chaos::buyers::Plan;
+use doorbuster_chaos::checker::Circumstances;
+use doorbuster_chaos::proxy::{Effect, Ending, Matching, Then, Toxic};
+use doorbuster_wire::MarkPaid;
+use futures_util::future::join_all;
+
+use crate::engines::Engines;
+use crate::scene::{Scene, Set};
+use crate::waiting::{lasting, until_async};
+
+/// Longest wait for one step of a line.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// More want a unit than there are: in the end every unit is sold.
+pub(crate) fn all_sold() -> Circumstances {
+    Circumstances { demand_above_stock: true, ..Circumstances::default() }
+}
+
+/// A process dies at a point while buyers buy, and is started again.
+async fn dies_at(engines: &mut Engines, name: &str, point: &str) -> Result<String> {
+    // A recorder has all partitions, so that it surely comes to its point.
+    let mut scene = Scene::open(engines, Set { recorders: 1, ..Set::default() }).await?;
+    scene.armed(name, &format!("{point}=kill@{}", at(point))).await?;
+    let crowd = scene.crowd(scene.plan()?);
+    scene.player(name).until_killed().await?;
+    scene.again(name, "").await?;
+    crowd.join().await;
+    scene.finish(all_sold()).await?;
+    Ok(format!("{name} died at {point}"))
+}
+
+/// Gateways die in the middle of the storm, recorders in one of their first batches.
+fn at(point: &str) -> u32 {
+    if point.starts_with("gateway") { 40 } else { 2 }
+}
+
+pub(crate) async fn f1(engines: &mut Engines) -> Result<String> {
+    dies_at(engines, "gateway-1", "gateway.admitted").await
+}
+
+pub(crate) async fn f3(engines: &mut Engines) -> Result<String> {
+    dies_at(engines, "gateway-1", "gateway.reserved").await
+}
+
+pub(crate) async fn f5(engines: &mut Engines) -> Result<String> {
+    dies_at(engines, "gateway-1", "gateway.acknowledged").await
+}
+
+pub(crate) async fn f7(engines: &mut Engines) -> Result<String> {
+    let mut told = Vec::new();
+    for point in ["recorder.read", "recorder.committed", "recorder.confirmed"] {
+        told.push(dies_at(engines, "recorder-1", point).await?);
+    }
+    Ok(told.join("; "))
+}
+
+/// Replies of scripts are lost in two ways, and scripts run twice, while the sale sells.
+pub(crate) async fn f2(engines: &mut Engines) -> Result<String> {
+    let set = Set { proxied: true, units: 900, users: 1_200, ..Set::default() };
+    let mut scene = Scene::open(engines, set).await?;
+    let crowd = scene.crowd(scene.plan()?);
+    let proxy = &scene.proxies.as_ref().context("it was asked for")?.redis;
+    let effects = [
+        (Effect::SwallowReply(Then::Hang), "no reply was swallowed"),
+        (Effect::SwallowReply(Then::End(Ending::Reset)), "no connection was reset"),
+        (Effect::Duplicate, "no script ran twice"),
+    ];
+    for (number, (effect, otherwise)) in effects.into_iter().enumerate() {
+        let goal = 30 + 150 * number as u64;
+        ensure!(crowd.reaches(move |counts| counts.accepted >= goal).await, "the sale does not go on");
+        let toxic = proxy.add(Toxic::new(effect).on(Matching::command("EVALSHA")).first(5))?;
+        // Of several that are under way on one connection, the first silence is the last.
+        let times = if effect == Effect::SwallowReply(Then::Hang) { 1 } else { 3 };
+        fired(otherwise, toxic.until_fired(times)).await?;
+        proxy.remove(&toxic);
+    }
+    crowd.join().await;
+    scene.finish(all_sold()).await?;
+    Ok("replies were lost on a silent and on a reset connection, scripts ran twice".to_owned())
+}
+
+/// The broker stands still for longer than a message may take, then again dies outright.
+pub(crate) async fn f4(engines: &mut Engines) -> Result<String> {
+    let mut scene = Scene::open(engines, Set::default()).await?;
+    let crowd = scene.crowd(scene.plan()?);
+    ensure!(crowd.reaches(|counts| counts.accepted >= 40).await, "the sale never began");
+    scene.engines.kafka.freeze(0)?;
+    lasting(Duration::from_secs(4)).await;
+    scene.engines.kafka.thaw(0)?;
+    let unresolved = crowd.counts().unresolved;
+    ensure!(unresolved > 0, "nobody was told that an outcome is unknown");
+    ensure!(crowd.reaches(|counts| counts.accepted >= 100).await, "nothing was sold afterwards");
+    scene.engines.kafka.kill(0)?;
+    lasting(Duration::from_secs(3)).await;
+    scene.engines.kafka.start_again(0)?;
+    crowd.join().await;
+    scene.finish(all_sold()).await?;
+    Ok(format!("the broker stood still for 4 s ({unresolved} answers were unknown), then died"))
+}
+
+/// COMMIT is delivered and its reply is not: the recorder reads its position and knows.
+pub(crate) async fn f8(engines: &mut Engines) -> Result<String> {
+    let mut scene = Scene::open(engines, Set { proxied: true, ..Set::default() }).await?;
+    let proxy = &scene.proxies.as_ref().context("it was asked for")?.postgres;
+    let lost = Toxic::new(Effect::SwallowReply(Then::End(Ending::Reset)));
+    let lost = proxy.add(lost.on(Matching::sql("COMMIT")).first(8))?;
+    let crowd = scene.crowd(scene.plan()?);
+    fired("no COMMIT was swallowed", lost.until_fired(8)).await?;
+    crowd.join().await;
+    scene.finish(all_sold()).await?;
+    Ok("the replies of 8 COMMITs were lost".to_owned())
+}
+
+/// A recorder stands still with a batch in its hands until another has recorded everything, and wakes up.
+pub(crate) async fn f9(engines: &mut Engines) -> Result<String> {
+    let mut scene = Scene::open(engines, Set::default()).await?;
+    // Alone, it has every partition and surely comes to its point.
+    scene.player("recorder-2").terminate()?;
+    scene.player("recorder-2").until_ended().await?;
+    scene.armed("recorder-1", "recorder.read=stop@2").await?;
+    let crowd = scene.crowd(scene.plan()?);
+    scene.player("recorder-1").until_stopped().await?;
+    scene.again("recorder-2", "").await?;
+    crowd.join().await;
+    // The other one gets the partitions when the group has given this one up.
+    let taken = until_async(PATIENCE, async || {
+        let books = scene.books().await?;
+        Ok(books.orders.len() as u64 >= scene.set.units)
+    });
+    ensure!(taken.await?, "nobody took the partitions over");
+    scene.player("recorder-1").thaw()?;
+    scene.finish(all_sold()).await?;
+    Ok("a recorder woke up with a batch that another one had recorded".to_owned())
+}
+
+/// The ledger's positions are set to the topic's begin: everything is delivered once more.
+pub(crate) async fn f10(engines: &mut Engines) -> Result<String> {
+    let mut scene = Scene::open(engines, Set::default()).await?;
+    scene.crowd(scene.plan()?).join().await;
+    let books = scene.finish(all_sold()).await?;
+    for name in ["recorder-1", "recorder-2"] {
+        scene.player(name).kill()?;
+    }
+    scene.sql("UPDATE queue_offset SET next = 0").await?;
+    for name in ["recorder-1", "recorder-2"] {
+        scene.again(name, "").await?;
+    }
+    let again = until_async(PATIENCE, async || {
+        let now = scene.books().await?;
+        Ok(now.positions == books.positions)
+    });
+    ensure!(again.await?, "the topic was not read to its end again");
+    let after = scene.finish(all_sold()).await?;
+    ensure!(after.orders == books.orders && after.steps == books.steps, "a replay changed the books");
+    Ok(format!("{} records were delivered again and changed nothing", books.orders.len()))
+}
+
+/// Records that nobody can read stand among the orders.
+pub(crate) async fn f11(engines: &mut Engines) -> Result<String> {
+    let mut scene = Scene::open(engines, Set::default()).await?;
+    let poison: [&[u8]; 4] = [b"\xff\xfe\x00", b"", b"{\"v\":1}", b"[1,2,3]"];
+    let crowd = scene.crowd(scene.plan()?);
+    ensure!(crowd.reaches(|counts| counts.accepted >= 30).await, "the sale never began");
+    for (number, bytes) in poison.iter().cycle().take(40).enumerate() {
+        scene.append(i32::try_from(number % 4)?, bytes).await?;
+    }
+    crowd.join().await;
+    let books = scene.finish(all_sold()).await?;
+    ensure!(books.dead_letters.len() == 40, "{} dead letters", books.dead_letters.len());
+    Ok("40 unreadable records were parked".to_owned())
+}
+
+/// Everybody's order expires unpaid, and the keeper dies at `point`; the units are sold again.
+async fn dies_at_expiry(engines: &mut Engines, point: &str, same_users: bool) -> Result<String> {
+    let set = Set { units: 150, users: 150, window_s: 4, ..Set::default() };
+    let mut scene = Scene::open(engines, set).await?;
+    scene.crowd(scene.plan()?).join().await;
+    scene.armed("keeper-1", &format!("{point}=kill@1")).await?;
+    scene.player("keeper-1").until_killed().await?;
+    if point.starts_with("expirer") {
+        scene.again("keeper-1", "").await?;
+    }
+    // While no keeper runs, what was released is bought again by those who had it.
+    let name = if same_users { "user" } else { "other" };
+    let crowd = scene.crowd(Plan { name: name.to_owned(), seed: 2, ..scene.plan()? });
+    if !point.starts_with("expirer") {
+        ensure!(crowd.reaches(|counts| counts.accepted >= 100).await, "nothing came back on sale");
+        scene.again("keeper-1", "").await?;
+    }
+    crowd.join().await;
+    let books = scene.finish(Circumstances::default()).await?;
+    let expired = books.orders.iter().filter(|order| order.status == Status::Expired).count();
+    ensure!(expired >= 150, "{expired} orders expired");
+    Ok(format!("the keeper died at {point}; {expired} orders expired, {} in all", books.orders.len()))
+}
+
+pub(crate) async fn f12(engines: &mut Engines) -> Result<String> {
+    dies_at_expiry(engines, "expirer.expired", false).await
+}
+
+pub(crate) async fn f13(engines: &mut Engines) -> Result<String> {
+    dies_at_expiry(engines, "releaser.released", true).await
+}
+
+/// Payments arrive around the deadline, while the expirer works.
+pub(crate) async fn f14(engines: &mut Engines) -> Result<String> {
+    let set = Set { units: 400, users: 400, window_s: 4, keepers: 2, ..Set::default() };
+    let mut scene = Scene::open(engines, set).await?;
+    scene.crowd(scene.plan()?).join().await;
+    let mut held = Vec::new();
+    let recorded = until_async(PATIENCE, async || {
+        held = scene.books().await?.orders;
+        Ok(held.len() == 400)
+    });
+    ensure!(recorded.await?, "{} of 400 orders were recorded", held.len());
+    let staff = scene.staff("keeper")?;
+    let payments = held.iter().enumerate().map(|(number, order)| {
+        let (staff, id) = (staff.another(), order.id.to_string());
+        let paid = MarkPaid {
+            event_id: format!("event-{id}"),
+            payment_id: None,
+            amount_minor: 1_990,
+            currency: "EUR".to_owned(),
+        };
+        // Until 5 s after the last was recorded: before, around and after every deadline.
+        let at = Duration::from_millis(5_000 * number as u64 / held.len() as u64);
+        async move {
+            lasting(at).await;
+            staff.mark_paid(&id, &paid).await
+        }
+    });
+    let mut told = std::collections::BTreeMap::<String, u32>::new();
+    for paid in join_all(payments).await {
+        *told.entry(paid?.outcome).or_default() += 1;
+    }
+    let settled = until_async(PATIENCE, async || {
+        let orders = scene.books().await?.orders;
+        Ok(orders.iter().all(|order| order.status != Status::Pending))
+    });
+    ensure!(settled.await?, "an order is pending behind its deadline");
+    let books = scene.finish(Circumstances::default()).await?;
+    let count = |status| books.orders.iter().filter(|order| order.status == status).count();
+    let (paid, expired) = (count(Status::Paid), count(Status::Expired));
+    ensure!(paid + expired == books.orders.len(), "an order is neither paid nor expired");
+    ensure!(told.get("PAID").copied() == Some(u32::try_from(paid)?), "{told:?}, and {paid} are PAID");
+    ensure!(paid > 0 && expired > 0, "no race: {paid} paid, {expired} expired");
+    Ok(format!("{} payments at the deadline: {paid} paid, {expired} expired, answers {told:?}", held.len()))
+}
+
+/// Waits for a fault to have happened.
+pub(crate) async fn fired(what: &str, fired: impl Future<Output = ()>) -> Result<()> {
+    tokio::time::timeout(PATIENCE, fired).await.with_context(|| what.to_owned())
+}
