@@ -153,7 +153,7 @@ fn in_http(test: &str) -> bool {
 
 /// Whether a test of the server is about processes that share servers.
 fn in_roles(test: &str) -> bool {
-    ["roles", "servers"].contains(&test)
+    ["outside_books", "roles", "servers"].contains(&test)
 }
 
 /// Whether a test of the proxy is between real clients and real servers.

@@ -331,6 +331,11 @@ impl Shop {
         line.reply(false).await.unwrap()
     }
 
+    /// What signs the access tokens, for buyers who sign their own.
+    pub(crate) fn signer(&self) -> TokenSigner {
+        self.signer.clone()
+    }
+
     /// An access token that begins now.
     pub(crate) fn token(&self, user: &str) -> String {
         self.signer.sign(user, self.now_secs(), 3_600)
