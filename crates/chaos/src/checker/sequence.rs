@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::answers::first_accepted;
 use super::{Evidence, Findings};
 use crate::books::Phase;
+use crate::history::Wish;
 use crate::{OrderId, SaleId};
 
 /// I15: per epoch every order has a step of its own, no step is beyond the stock's last, and an order
@@ -74,11 +75,23 @@ fn epochs_open_once(evidence: &Evidence<'_>, found: &mut Findings) {
 /// Looks at the first 202s in the order in which they were asked for; those that had been answered by
 /// then must all have earlier steps.
 fn replies_come_in_order(evidence: &Evidence<'_>, sale: SaleId, found: &mut Findings) {
+    // With a key the units may have been taken by an earlier click whose answer was lost.
+    let mut first_click: HashMap<(&str, &str), u64> = HashMap::new();
+    for call in &evidence.history.calls {
+        if let Wish::Purchase { key: Some(key), .. } = &call.wish {
+            let first = first_click.entry((&call.user, key)).or_insert(u64::MAX);
+            *first = call.invoked_us.min(*first);
+        }
+    }
     let accepted = first_accepted(evidence.history);
     let mut asked: Vec<(u64, u64, (u64, u64), OrderId)> = accepted
         .filter_map(|(call, at_us, id)| {
             let row = evidence.index.orders.get(&id).filter(|row| row.sale == sale)?;
-            Some((call.invoked_us, at_us, (row.epoch, row.seq), id))
+            let earlier = match &call.wish {
+                Wish::Purchase { key: Some(key), .. } => first_click.get(&(call.user.as_str(), key.as_str())),
+                _ => None,
+            };
+            Some((earlier.copied().unwrap_or(call.invoked_us), at_us, (row.epoch, row.seq), id))
         })
         .collect();
     asked.sort_by_key(|(invoked_us, ..)| *invoked_us);

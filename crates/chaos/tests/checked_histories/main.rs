@@ -9,7 +9,8 @@ mod varied;
 
 use std::io::BufReader;
 
-use doorbuster_chaos::history::{read_lines, write_lines};
+use doorbuster_chaos::history::{Ending, read_lines, write_lines};
+use made::{Fate, Model};
 
 #[test]
 fn good_histories_are_found_good() {
@@ -30,4 +31,21 @@ fn a_history_that_was_kept_as_lines_is_judged_alike() {
     let order = made.books.orders[0].id;
     made.books.orders.remove(0);
     assert!(made.check().iter().any(|it| it.invariant == "I4" && it.words.contains(&order.to_string())));
+}
+
+#[test]
+fn an_order_counts_from_the_first_click_with_its_key() {
+    let mut sale = Model::open(3, 1, &[3]);
+    sale.click("ann", 1, 1, Some("a"), Fate::AnswerLost);
+    sale.advance(10_000);
+    sale.click("bob", 1, 1, None, Fate::Answered);
+    sale.advance(10_000);
+    sale.click("ann", 1, 1, Some("a"), Fate::Answered);
+    let mut made = sale.settle();
+    // A gateway whose own call to the stock was repeated cannot tell a replay from its own first try.
+    let Some((_, Ending::Answered(answer))) = &mut made.history.calls[2].end else {
+        panic!("it was answered")
+    };
+    answer.replayed = false;
+    assert_eq!(made.check(), []);
 }
