@@ -171,10 +171,12 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_at_the_address_is_not_sent() {
-        let nobody = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+        // Bound, so that nobody else gets the port, and not listening.
+        let nobody = tokio::net::TcpSocket::new_v4().unwrap();
+        nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let ask =
             Ask { method: Method::GET, path: "/".to_owned(), token: "t".to_owned(), key: None, body: None };
-        let ending = Line::to(nobody).ask(&ask, Duration::from_secs(5)).await;
+        let ending = Line::to(nobody.local_addr().unwrap()).ask(&ask, Duration::from_secs(5)).await;
         assert_eq!(ending, Ending::NotSent);
     }
 
