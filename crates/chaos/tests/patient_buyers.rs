@@ -131,6 +131,7 @@ async fn a_user_clicks_until_the_answer_is_final() {
         0 => Reaction::Close,
         1 => refuses(503, "BUSY"),
         2 => refuses(429, "RATE_LIMITED"),
+        3 => refuses(403, "NOT_STARTED"),
         _ => accepts(),
     })
     .await;
@@ -138,9 +139,9 @@ async fn a_user_clicks_until_the_answer_is_final() {
     let crowd = Crowd::start(plan(1, shares), &Gateways::new(vec![gateway.address]), &Recorder::default());
     let (counts, history) = lived(crowd).await;
 
-    assert_eq!(statuses(&history), [None, Some(503), Some(429), Some(202)]);
+    assert_eq!(statuses(&history), [None, Some(503), Some(429), Some(403), Some(202)]);
     assert_eq!(history.calls[0].end.as_ref().unwrap().1, Ending::Unknown);
-    let accepted = history.calls[3].answer().unwrap().1;
+    let accepted = history.calls[4].answer().unwrap().1;
     assert_eq!(
         accepted,
         &Answer {
@@ -150,7 +151,7 @@ async fn a_user_clicks_until_the_answer_is_final() {
             ..Answer::default()
         }
     );
-    let expected = Counts { clicks: 4, accepted: 1, unresolved: 2, refused: 1, done: 1, ..Counts::default() };
+    let expected = Counts { clicks: 5, accepted: 1, unresolved: 2, refused: 2, done: 1, ..Counts::default() };
     assert_eq!(counts, expected);
     // Repeated is the same wish, byte for byte, with the same key.
     let asked = gateway.asked();

@@ -1,10 +1,10 @@
 //! Patient buyers over real HTTP, who write down what they asked and heard.
 //!
 //! Each user clicks until the answer is final (202, 409 with an order, 410, another refusal) or the
-//! patience ends. After a 503, a broken connection or silence the user clicks again, at a gateway
-//! chosen anew. Some then cancel, some have a payment entered, some buy again; which, is decided by
-//! the plan's seed. So many users live at a time as there are lanes; a lane is one task with a
-//! connection per gateway.
+//! patience ends. After a 503, a 429, a broken connection or silence, and before the sale has begun,
+//! the user clicks again, at a gateway chosen anew. Some then cancel, some have a payment entered, some
+//! buy again; which, is decided by the plan's seed. So many users live at a time as there are lanes; a
+//! lane is one task with a connection per gateway.
 
 mod gateway;
 mod shopper;

@@ -113,8 +113,8 @@ impl Shopper {
         while self.goes_on(life) {
             let ending = self.click(life, &click).await;
             match ending {
-                Ending::Answered(Answer { status: 429 | 500.., retry_after_s, .. }) => {
-                    self.pause(life, retry_after_s).await;
+                Ending::Answered(answer) if is_worth_repeating(&answer) => {
+                    self.pause(life, answer.retry_after_s).await;
                 }
                 Ending::Answered(Answer { order, holding, .. }) => {
                     return order.or_else(|| holding.first().copied());
@@ -292,6 +292,11 @@ impl Shopper {
     fn count(&self, change: impl FnOnce(&mut Counts)) {
         self.counts.send_modify(change);
     }
+}
+
+/// Whether the same click may hear something else soon. Gateways hear of an opening one after the other.
+fn is_worth_repeating(answer: &Answer) -> bool {
+    matches!(answer.status, 429 | 500..) || answer.error.as_deref() == Some("NOT_STARTED")
 }
 
 fn count_click(counts: &mut Counts, ending: &Ending) {
