@@ -8,11 +8,9 @@ mod shop;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use doorbuster_chaos::proxy::{Effect, Ending, Moment, Protocol, Proxy};
 use doorbuster_server::config::Role;
 use futures_util::future::join_all;
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 
 use shop::http::{Line, Reply, request};
 use shop::{Shop, WINDOW, address_of, servers, until};
@@ -112,38 +110,6 @@ async fn a_recorder_that_comes_late_records_what_waited() {
     }
 }
 
-/// Passes bytes on to a server until it is cut.
-struct Cable {
-    address: SocketAddr,
-    whole: watch::Sender<bool>,
-}
-
-#[expect(clippy::disallowed_methods, reason = "a cable passes bytes beside the test, as long as it runs")]
-impl Cable {
-    async fn to(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let whole = watch::Sender::new(true);
-        let state = whole.subscribe();
-        tokio::spawn(async move {
-            while let Ok((mut near, _)) = listener.accept().await {
-                let mut state = state.clone();
-                tokio::spawn(async move {
-                    if !*state.borrow() {
-                        return;
-                    }
-                    let Ok(mut far) = TcpStream::connect(server).await else { return };
-                    tokio::select! {
-                        _ = copy_bidirectional(&mut near, &mut far) => {}
-                        _ = state.wait_for(|whole| !*whole) => {}
-                    }
-                });
-            }
-        });
-        Self { address, whole }
-    }
-}
-
 /// The server that a URL names.
 fn server_of(url: &str) -> SocketAddr {
     let host =
@@ -155,17 +121,22 @@ fn server_of(url: &str) -> SocketAddr {
 #[expect(clippy::disallowed_methods, reason = "what is refused \"at once\" is a matter of real time")]
 async fn with_stock_and_ledger_cut_off_a_gateway_refuses_at_once_and_says_why() {
     let (redis, postgres) = (address_of("REDIS"), address_of("POSTGRES"));
-    let cables = [Cable::to(server_of(&redis)).await, Cable::to(server_of(&postgres)).await];
+    let proxies = [
+        Proxy::start(Protocol::Resp, server_of(&redis)).await.unwrap(),
+        Proxy::start(Protocol::Postgres, server_of(&postgres)).await.unwrap(),
+    ];
     let through =
-        |url: &str, cable: &Cable| url.replace(&server_of(url).to_string(), &cable.address.to_string());
-    let (redis, postgres) = (through(&redis, &cables[0]), through(&postgres, &cables[1]));
+        |url: &str, proxy: &Proxy| url.replace(&server_of(url).to_string(), &proxy.address().to_string());
+    let (redis, postgres) = (through(&redis, &proxies[0]), through(&postgres, &proxies[1]));
     let shop = gateway(&[("redis.url", &redis), ("postgres.url", &postgres)]).await;
     let others = [shop.join(&[Role::Recorder]).await, shop.join(&[Role::Keeper]).await];
     let sale = shop.sale(10).await;
     shop.click_at(shop.address(), "alice", &sale.item).await.accepted();
 
-    for cable in &cables {
-        cable.whole.send_replace(false);
+    for proxy in &proxies {
+        // What comes first is refused, so that nothing slips through between the two.
+        proxy.add(Effect::Refuse).unwrap();
+        proxy.add(Effect::Cut(Moment::Now, Ending::Reset)).unwrap();
     }
     let began = Instant::now();
     let clicks = join_all((0..200).map(|n| {
@@ -188,8 +159,10 @@ async fn with_stock_and_ledger_cut_off_a_gateway_refuses_at_once_and_says_why() 
     // What needs neither is served.
     assert_eq!(probe(shop.address(), "/livez").await.status, 200);
 
-    for cable in &cables {
-        cable.whole.send_replace(true);
+    for proxy in &proxies {
+        // Refused once, and something was cut, or the story shows nothing; all was understood before.
+        assert!(proxy.fired() >= 2 && proxy.counts().unparsed == 0, "{:?}", proxy.counts());
+        proxy.heal();
     }
     until("selling goes on", async || {
         matches!(shop.click_at(shop.address(), "bob", &sale.item).await.status, 202 | 409)
