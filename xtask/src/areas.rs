@@ -74,6 +74,13 @@ pub(crate) const AREAS: &[Area] = &[
         steps: |root| Ok(vec![chosen(root, "crates/engine", |test| test == "simulation", &["--nocapture"])?]),
     },
     Area {
+        name: "model",
+        shows: "every order of the protocol's steps within a scope keeps its invariants; planted faults do not",
+        requirements: &[],
+        services: &[],
+        steps: |root| Ok(vec![chosen(root, "crates/model", |_| true, &["--nocapture"])?]),
+    },
+    Area {
         name: "distributed",
         shows: "several processes that share Redis, Kafka and PostgreSQL lose nothing and repeat nothing",
         requirements: &[],
@@ -298,7 +305,7 @@ mod tests {
     #[test]
     fn an_area_without_files_is_an_error() {
         let root = tree(&["crates/server/tests/shop/mod.rs"]);
-        for area in ["unit", "conformance", "distributed", "http", "contract", "kill", "demo"] {
+        for area in ["unit", "conformance", "model", "distributed", "http", "contract", "kill", "demo"] {
             assert!(steps(area, root.path()).is_err(), "{area}");
         }
     }
@@ -309,6 +316,7 @@ mod tests {
             "crates/engine/tests/backends.rs",
             "crates/engine/tests/recorders.rs",
             "crates/engine/tests/simulation/main.rs",
+            "crates/model/tests/scopes.rs",
             "crates/server/tests/kill.rs",
             "crates/server/tests/buying.rs",
             "crates/server/tests/contract/main.rs",
@@ -322,6 +330,8 @@ mod tests {
         assert_eq!(http, [test(&["--test", "buying", "--test", "paying"])]);
         let contract = steps("contract", root.path()).expect("files are there");
         assert_eq!(contract, [Step::Venv(TOOLS_PINNED), test(&["--test", "contract"])]);
+        let model = steps("model", root.path()).expect("files are there");
+        assert_eq!(model, [test(&["--test", "scopes", "--", "--nocapture"])]);
         let kill = steps("kill", root.path()).expect("files are there");
         assert_eq!(kill, [test(&["--test", "kill", "--", "--nocapture"])]);
     }

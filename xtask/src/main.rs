@@ -84,7 +84,7 @@ enum Task {
         #[arg(last = true)]
         rehearse: Vec<String>,
     },
-    /// Run the simulation, the kill loop and the fuzzer for long
+    /// Run the simulation, the model, the kill loop and the fuzzer for long
     #[command(after_help = SOAK_HELP)]
     Soak {
         /// The first seed; the tests of a merge run 1 to 2,000
@@ -93,6 +93,9 @@ enum Task {
         /// How many seeds
         #[arg(long, default_value_t = 20_000)]
         seeds: u64,
+        /// States of the protocol's model to look at, at the least
+        #[arg(long, default_value_t = 10_000_000)]
+        model_states: u64,
         /// How often the server is killed
         #[arg(long, default_value_t = 100)]
         kill_rounds: u64,
@@ -155,9 +158,11 @@ and Redis, read by their own clients afterwards, do not agree.";
 
 const SOAK_HELP: &str = "\
 Examples:
-  cargo xtask soak                                     20,000 new seeds, 100 kills, 5 minutes of fuzzing
-  cargo xtask soak --seeds 0 --kill-rounds 0 --fuzz-seconds 600
-  cargo xtask soak --first-seed 90000 --seeds 100000 --kill-rounds 0
+  cargo xtask soak                                     20,000 new seeds, 10,000,000 states of the
+                                                       model, 100 kills, 5 minutes of fuzzing
+  cargo xtask soak --seeds 0 --model-states 0 --kill-rounds 0 --fuzz-seconds 600
+  cargo xtask soak --first-seed 90000 --seeds 100000 --model-states 0 --kill-rounds 0
+  cargo xtask soak --seeds 0 --model-states 30000000 --kill-rounds 0 --fuzz-seconds 0
 
 A seed that fails prints its operations; keep it in crates/engine/tests/simulation/reproductions.rs.
 An input that fails is kept in fuzz/regressions, where the tests find it.";
@@ -199,8 +204,8 @@ fn main() -> Result<ExitCode> {
             let cast = stage::Cast { gateways, recorders, keepers };
             stage::run(&root, &stage::Plan { cast, chaos, install, profile, rehearse })?
         }
-        Task::Soak { first_seed, seeds, kill_rounds, fuzz_seconds } => {
-            soak::run(&root, &soak::Lengths { first_seed, seeds, kill_rounds, fuzz_seconds })?
+        Task::Soak { first_seed, seeds, model_states, kill_rounds, fuzz_seconds } => {
+            soak::run(&root, &soak::Lengths { first_seed, seeds, model_states, kill_rounds, fuzz_seconds })?
         }
         Task::Services { what: ServicesTask::Up { install, brokers } } => {
             services::up(&root, install, if brokers == "3" { 3 } else { 1 })?

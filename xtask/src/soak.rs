@@ -13,6 +13,8 @@ use crate::run::{cargo, shown};
 pub(crate) struct Lengths {
     pub(crate) first_seed: u64,
     pub(crate) seeds: u64,
+    /// States of the protocol's model to look at, at the least.
+    pub(crate) model_states: u64,
     pub(crate) kill_rounds: u64,
     /// For each target.
     pub(crate) fuzz_seconds: u64,
@@ -33,26 +35,29 @@ const COUNTED: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-le
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
 
-/// Runs the simulation, the kill loop and the fuzzer for so long, and says whether all passed.
+/// Runs the simulation, the model, the kill loop and the fuzzer for so long, and says whether all passed.
 ///
 /// # Errors
 /// cargo cannot be started.
 pub(crate) fn run(root: &Path, lengths: &Lengths) -> Result<bool> {
-    let Lengths { first_seed, seeds, kill_rounds, fuzz_seconds } = *lengths;
+    let Lengths { first_seed, seeds, model_states, kill_rounds, fuzz_seconds } = *lengths;
     let mut simulation = test(root, "simulation", &["no_seed_violates_an_invariant"]);
     simulation.env("DOORBUSTER_SIMULATION_FIRST", first_seed.to_string());
     simulation.env("DOORBUSTER_SIMULATION_SEEDS", seeds.to_string());
+    let mut model = test(root, "scopes", &["every_scope_holds_and_together_they_have_a_million_states"]);
+    model.env("DOORBUSTER_MODEL_STATES", model_states.to_string());
     let mut kill = test(root, "kill", &[]);
     kill.env("DOORBUSTER_KILL_ROUNDS", kill_rounds.to_string());
 
     println!(
-        "seeds {first_seed} to {}, {kill_rounds} kills, {fuzz_seconds} s of fuzzing each target",
+        "seeds {first_seed} to {}, {model_states} states of the model, {kill_rounds} kills, {fuzz_seconds} s of fuzzing each target",
         first_seed.saturating_add(seeds).saturating_sub(1)
     );
     let simulated = seeds == 0 || shown(&mut simulation)?;
+    let modelled = model_states == 0 || shown(&mut model)?;
     let killed = kill_rounds == 0 || shown(&mut kill)?;
     let fuzzed = fuzz_seconds == 0 || fuzz(root, fuzz_seconds)?;
-    Ok(simulated && killed && fuzzed)
+    Ok(simulated && modelled && killed && fuzzed)
 }
 
 fn test(root: &Path, name: &str, chosen: &[&str]) -> Command {

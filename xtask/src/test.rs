@@ -111,6 +111,7 @@ mod tests {
                 "unit",
                 "conformance",
                 "simulation",
+                "model",
                 "distributed",
                 "http",
                 "contract",
