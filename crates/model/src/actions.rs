@@ -18,6 +18,8 @@ pub enum Action {
     Commit { recorder: u8 },
     /// A recorder finds that the ledger refuses what it has read, and commits a dead letter.
     DeadLetter { recorder: u8 },
+    /// A recorder cannot read the record, and commits that it was put aside.
+    Park { recorder: u8 },
     /// The outbox entry of a live order is dropped.
     Confirm { order: u8, epoch: u8 },
     /// An order in the outbox is closed already: its release row is made sure of.
@@ -108,6 +110,9 @@ impl fmt::Display for Action {
             Self::Commit { recorder } => write!(f, "recorder {recorder}: commits what it has read"),
             Self::DeadLetter { recorder } => {
                 write!(f, "recorder {recorder}: commits what it has read as a dead letter")
+            }
+            Self::Park { recorder } => {
+                write!(f, "recorder {recorder}: cannot read the record, puts it aside")
             }
             Self::Confirm { order, epoch } => write!(f, "stock {epoch}: order {order} is confirmed"),
             Self::EnsureRelease { order } => {

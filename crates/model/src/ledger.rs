@@ -14,6 +14,10 @@ impl Protocol {
         let units = i8::try_from(buyer.units).unwrap_or(i8::MAX) * by;
         state.ledger.sold += units;
         state.ledger.buyers[usize::from(buyer.user)] += units;
+        for noted in &mut state.noted {
+            // What has a row is not chased any more.
+            noted[usize::from(order)] = None;
+        }
         if !may_become(before, status) {
             state.witness.note(Invariant::I5);
         }

@@ -16,9 +16,13 @@ impl Protocol {
             for step in self.next_steps(state, loader) {
                 actions.push(Action::Load { loader, step });
             }
+            // As the sweeper of its process does, and with that one's memory: not while the message may
+            // still stand in the queue.
             for (order, epoch) in self.left_in_outboxes(state, loader) {
-                // As the sweeper does: not while the message may still stand in the queue.
-                if state.queue.len == 0 {
+                if self.wants_end(state, loader, order) {
+                    actions.push(Action::NoteEnd { sweeper: loader, order });
+                }
+                if self.is_due(state, loader, order) && self.has_room(state) {
                     actions.push(Action::PublishOutbox { loader, order, epoch });
                 }
             }
@@ -84,7 +88,8 @@ impl Protocol {
         })
     }
 
-    pub(crate) fn publish_outbox(&self, state: &mut State, order: u8, epoch: u8) {
+    pub(crate) fn publish_outbox(&self, state: &mut State, loader: u8, order: u8, epoch: u8) {
+        state.noted[usize::from(loader)][usize::from(order)] = None;
         self.append(state, Record { order, epoch, swept: true });
     }
 
@@ -273,8 +278,12 @@ impl Protocol {
         }
         for _ in 0..REBUILD_STEPS {
             let left = self.left_in_outboxes(state, LOADER).next();
-            if let Some((order, epoch)) = left.filter(|_| state.queue.len == 0) {
-                self.publish_outbox(state, order, epoch);
+            if let Some((order, epoch)) = left {
+                if self.wants_end(state, LOADER, order) {
+                    self.note_end(state, LOADER, order);
+                } else if self.is_due(state, LOADER, order) && state.queue.len == 0 {
+                    self.publish_outbox(state, LOADER, order, epoch);
+                }
             }
             let Some(step) = self.next_steps(state, LOADER).last() else { return };
             self.load(state, LOADER, step);

@@ -100,6 +100,7 @@ impl Protocol {
             Action::Read { recorder } => self.read(state, recorder),
             Action::Commit { recorder } => self.commit(state, recorder),
             Action::DeadLetter { recorder } => self.dead_letter(state, recorder),
+            Action::Park { recorder } => self.park(state, recorder),
             Action::Confirm { order, epoch } => self.confirm(state, order, epoch),
             Action::EnsureRelease { order } => self.ensure_release(state, order),
             Action::NoteEnd { sweeper, order } => self.note_end(state, sweeper, order),
@@ -116,7 +117,9 @@ impl Protocol {
             Action::DeleteRelease { releaser } => self.delete_release(state, releaser),
             Action::Begin { loader } => self.begin(state, loader),
             Action::Load { loader, step } => self.load(state, loader, step),
-            Action::PublishOutbox { order, epoch, .. } => self.publish_outbox(state, order, epoch),
+            Action::PublishOutbox { loader, order, epoch } => {
+                self.publish_outbox(state, loader, order, epoch);
+            }
             Action::Flush => self.flush(state),
             Action::Save => self.save(state),
             Action::GoBack => self.go_back(state),

@@ -2,7 +2,9 @@
 //! has shown nothing before it has found these.
 //!
 //! The first group is the table of faults of the protocol's section 8, the second the sentences of
-//! which the protocol says that a model broke without them.
+//! which the protocol says that a model broke without them. [`Planted::NotedEndNeverLowered`] is
+//! neither: the protocol lowers a barrier that lies beyond the queue's end, and says nothing of the
+//! end that a sweeper has noted; this model found that it needs the same.
 //!
 //! What this model cannot say, and where it is tested instead: a restock that counts twice, the
 //! sold-out flag set by "not enough" (the simulation in `crates/engine/tests/simulation` plants both);

@@ -17,6 +17,7 @@ impl Protocol {
                     actions.push(Action::Commit { recorder });
                     if state.budget.dead_letters > 0 {
                         actions.push(Action::DeadLetter { recorder });
+                        actions.push(Action::Park { recorder });
                     }
                 }
             }
@@ -42,6 +43,15 @@ impl Protocol {
                 state.ledger.releases.add(order);
             }
             self.close_unknown(state, order, Status::Unreadable);
+            self.advance(state);
+        }
+    }
+
+    /// Nobody knows whose record it was: the outbox still has the order.
+    pub(crate) fn park(&self, state: &mut State, recorder: u8) {
+        if let Some(reading) = self.take_current(state, recorder) {
+            state.budget.dead_letters -= 1;
+            state.witness.lost.add(reading.record.order);
             self.advance(state);
         }
     }

@@ -128,7 +128,7 @@ pub const TESTED: [Scope; 12] = [
         ..REBUILT
     },
     Scope { name: "stock rewound", buyers: ALONE, expires: true, rebuilds: 2, faults: REWOUND, ..REBUILT },
-    Scope { name: "queue loses and repeats", sweepers: 1, faults: LOSING, ..Scope::LEAST },
+    Scope { name: "queue loses and repeats", sweepers: 2, faults: LOSING, ..Scope::LEAST },
     Scope {
         name: "queue loses under a rebuild",
         buyers: ALONE,
@@ -136,7 +136,7 @@ pub const TESTED: [Scope; 12] = [
         faults: Budget { losses: 2, ..NO_FAULTS },
         ..REBUILT
     },
-    Scope { name: "competing loaders", buyers: ALONE, expires: true, loaders: 2, rebuilds: 2, ..REBUILT },
+    Scope { name: "competing loaders", buyers: ALONE, loaders: 2, rebuilds: 2, ..REBUILT },
     Scope {
         name: "cancelled while queued, late calls",
         buyers: ALONE,
@@ -148,8 +148,8 @@ pub const TESTED: [Scope; 12] = [
     },
 ];
 
-/// More, the smaller first, for long runs.
-pub const LARGER: [Scope; 9] = [
+/// More, roughly the smaller first, for long runs.
+pub const LARGER: [Scope; 11] = [
     Scope {
         name: "competing loaders, stock flushed",
         buyers: ALONE,
@@ -158,7 +158,24 @@ pub const LARGER: [Scope; 9] = [
         faults: FLUSHED,
         ..REBUILT
     },
-    Scope { name: "sweeper and late calls", repeats: true, expires: true, sweepers: 1, ..Scope::LEAST },
+    Scope { name: "two sweepers, late calls", repeats: true, expires: true, sweepers: 2, ..Scope::LEAST },
+    Scope {
+        name: "queue loses, stock flushed, two rebuilds",
+        buyers: ALONE,
+        repeats: true,
+        rebuilds: 2,
+        faults: Budget { losses: 1, ..FLUSHED },
+        ..REBUILT
+    },
+    Scope {
+        name: "competing loaders, orders expire",
+        buyers: ALONE,
+        expires: true,
+        loaders: 2,
+        rebuilds: 2,
+        ..REBUILT
+    },
+    Scope { name: "retake under a rebuild", payments: &[0], expires: true, ..REBUILT },
     Scope {
         name: "retake, two recorders and releasers",
         payments: &[0],
@@ -187,13 +204,4 @@ pub const LARGER: [Scope; 9] = [
     Scope { name: "stock flushed, orders expire", repeats: true, expires: true, faults: FLUSHED, ..REBUILT },
     Scope { name: "cancelled while queued, two buyers", repeats: true, cancels: true, ..REBUILT },
     Scope { name: "stock rewound, two buyers", expires: true, rebuilds: 2, faults: REWOUND, ..REBUILT },
-    Scope {
-        name: "competing loaders, two rebuilds, stock flushed",
-        buyers: ALONE,
-        loaders: 2,
-        rebuilds: 2,
-        repeats: true,
-        faults: FLUSHED,
-        ..REBUILT
-    },
 ];

@@ -279,7 +279,7 @@ pub struct Budget {
     pub losses: u8,
     /// Records that come twice.
     pub duplicates: u8,
-    /// Records that the ledger cannot take.
+    /// Records that the ledger cannot take, or cannot read.
     pub dead_letters: u8,
 }
 
