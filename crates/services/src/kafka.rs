@@ -1,6 +1,7 @@
 //! A private Kafka (KRaft): every node is broker and controller. Its libraries come from Maven, once.
 //!
-//! Clients come in without encryption, or by TLS with a user and a password: tests try both.
+//! Clients come in without encryption, by TLS with a user and a password, or by TLS with a
+//! certificate of their own: tests try all three.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,6 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::certificates::Certificates;
 use crate::command::{line_of, output_of};
 use crate::launch::{self, Recipe, free_ports, says};
 use crate::server::Server;
@@ -26,8 +28,14 @@ const CLUSTER: &str = "doorbuster-services-0A";
 /// Most brokers.
 pub const BROKERS_MAX: usize = 3;
 
-/// What names the way in by TLS: `sasl-ssl://user:password@host:port/file of the certificate`.
+/// What names the way in by TLS: `sasl-ssl://user:password@host:port/file of the authority`.
 const SECURE: &str = "DOORBUSTER_TEST_KAFKA_SECURE_URL";
+
+/// What names the way in for clients with a certificate: `ssl://host:port/folder of certificates`.
+const MUTUAL: &str = "DOORBUSTER_TEST_KAFKA_MUTUAL_URL";
+
+/// The ways to prove a password that the brokers take.
+const SCRAM: [&str; 2] = ["SCRAM-SHA-256", "SCRAM-SHA-512"];
 
 /// Who may come in by TLS; it guards nothing.
 const USER: &str = "shop";
@@ -59,23 +67,20 @@ pub fn behind(server: &Server) -> Vec<SocketAddr> {
     addresses.split(',').filter_map(|address| address.parse().ok()).collect()
 }
 
-/// One node's addresses: for clients, for clients by TLS, for the other nodes' controllers, and for a proxy.
+/// Listening ports of one node.
+const PORTS: usize = 5;
+
+/// One node's addresses: for clients, for clients by TLS with a password, for those with a certificate,
+/// for the other nodes' controllers, and for a proxy.
 #[derive(Clone, Copy)]
 struct Node {
     clients: SocketAddr,
     secure: SocketAddr,
+    mutual: SocketAddr,
     controllers: SocketAddr,
     behind: SocketAddr,
     /// The proxy, where there is one.
     through: Option<SocketAddr>,
-}
-
-/// The certificate of all nodes.
-struct Certificate {
-    /// With its key, for the servers.
-    store: PathBuf,
-    /// Alone, for clients.
-    file: PathBuf,
 }
 
 /// Starts the brokers and waits for the first answer of each. `root` is the repository's: Kafka's
@@ -85,58 +90,47 @@ struct Certificate {
 /// The libraries cannot be fetched, or a broker cannot be started or does not answer.
 pub fn start(root: &Path, plan: &Plan) -> Result<Server> {
     let libraries = libraries(root)?;
-    let ports = free_ports::<{ 4 * BROKERS_MAX }>()?;
+    let ports = free_ports::<{ PORTS * BROKERS_MAX }>()?;
     let node = |(number, ports): (usize, &[SocketAddr])| Node {
         clients: ports[0],
         secure: ports[1],
-        controllers: ports[2],
-        behind: ports[3],
+        mutual: ports[2],
+        controllers: ports[3],
+        behind: ports[4],
         through: plan.through.get(number).copied(),
     };
-    let nodes: Vec<Node> = ports.chunks(4).take(plan.brokers).enumerate().map(node).collect();
+    let nodes: Vec<Node> = ports.chunks(PORTS).take(plan.brokers).enumerate().map(node).collect();
     let folder = launch::folder("kafka")?;
-    let certificate = Certificate { store: folder.join("store.p12"), file: folder.join("certificate.pem") };
-    let recipes = certificate.make().and_then(|()| {
-        (0..nodes.len()).map(|index| recipe(&folder, &libraries, &nodes, index, &certificate.store)).collect()
+    let shown = folder.join("certificates");
+    let recipes = Certificates::make(&shown, "DNS:localhost,IP:127.0.0.1").and_then(|certificates| {
+        let secured = secure_properties(&certificates)?;
+        (0..nodes.len()).map(|index| recipe(&folder, &libraries, &nodes, index, &secured)).collect()
     });
-    let secure = format!("sasl-ssl://{USER}:{PASSWORD}@{}{}", nodes[0].secure, certificate.file.display());
+    let secure = format!("sasl-ssl://{USER}:{PASSWORD}@{}{}/ca.pem", nodes[0].secure, shown.display());
+    let mutual = format!("ssl://{}{}", nodes[0].mutual, shown.display());
     let listed = |address: fn(&Node) -> SocketAddr| {
         nodes.iter().map(|node| address(node).to_string()).collect::<Vec<_>>().join(",")
     };
     let mut server = Server::start(listed(|node| node.clients), folder, recipes)?;
     server.more.insert(SECURE.to_owned(), secure);
+    server.more.insert(MUTUAL.to_owned(), mutual);
     if !plan.through.is_empty() {
         server.more.insert(BEHIND.to_owned(), listed(|node| node.behind));
     }
     Ok(server)
 }
 
-impl Certificate {
-    /// Makes it, and signs it with itself. (`keytool` comes with Java.)
-    fn make(&self) -> Result<()> {
-        let keytool = |what: &str| {
-            let mut command = Command::new("keytool");
-            command.args([what, "-alias", "kafka", "-storepass", PASSWORD, "-keystore"]).arg(&self.store);
-            command
-        };
-        let mut make = keytool("-genkeypair");
-        make.args(["-keyalg", "EC", "-storetype", "PKCS12", "-validity", "30", "-dname", "CN=kafka"]);
-        make.args(["-ext", "SAN=ip:127.0.0.1"]);
-        output_of(&mut make)?;
-        output_of(keytool("-exportcert").arg("-rfc").arg("-file").arg(&self.file))?;
-        Ok(())
-    }
-}
-
-fn recipe(folder: &Path, libraries: &Path, nodes: &[Node], index: usize, store: &Path) -> Result<Recipe> {
+fn recipe(folder: &Path, libraries: &Path, nodes: &[Node], index: usize, secured: &str) -> Result<Recipe> {
     let home = folder.join(format!("node-{}", index + 1));
     fs::create_dir(&home).with_context(|| home.display().to_string())?;
     let properties = home.join("server.properties");
-    fs::write(&properties, properties_of(index, nodes, &home) + &secure_properties(store))?;
+    fs::write(&properties, properties_of(index, nodes, &home) + secured)?;
     let mut format = Command::new("java");
     format.args(java(libraries, "64m"));
     format.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c"]).arg(&properties);
-    format.arg("--add-scram").arg(format!("SCRAM-SHA-512=[name={USER},password={PASSWORD}]"));
+    for mechanism in SCRAM {
+        format.arg("--add-scram").arg(format!("{mechanism}=[name={USER},password={PASSWORD}]"));
+    }
     output_of(&mut format)?;
     let mut arguments = java(libraries, if nodes.len() == 1 { "512m" } else { "384m" });
     arguments.extend(["kafka.Kafka".to_owned(), properties.display().to_string()]);
@@ -168,7 +162,7 @@ fn java(libraries: &Path, heap: &str) -> Vec<String> {
 
 /// The settings of one node.
 fn properties_of(index: usize, nodes: &[Node], home: &Path) -> String {
-    let Node { clients, secure, controllers, behind, through } = nodes[index];
+    let Node { clients, secure, mutual, controllers, behind, through } = nodes[index];
     let voters: Vec<String> =
         nodes.iter().enumerate().map(|(index, node)| format!("{}@{}", index + 1, node.controllers)).collect();
     let replication = nodes.len();
@@ -178,10 +172,11 @@ fn properties_of(index: usize, nodes: &[Node], home: &Path) -> String {
     });
     let mut text = format!(
         "process.roles=broker,controller\nnode.id={}\ncontroller.quorum.voters={}\n\
-         listeners=PLAINTEXT://{clients},SECURE://{secure},CONTROLLER://{controllers}{listener}\n\
-         advertised.listeners=PLAINTEXT://{clients},SECURE://{secure}{advertised}\n\
+         listeners=PLAINTEXT://{clients},SECURE://{secure},MUTUAL://{mutual},CONTROLLER://{controllers}{listener}\n\
+         advertised.listeners=PLAINTEXT://{clients},SECURE://{secure},MUTUAL://{mutual}{advertised}\n\
          inter.broker.listener.name=PLAINTEXT\n\
-         listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT,THROUGH:PLAINTEXT\n\
+         listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,MUTUAL:SSL,\
+         CONTROLLER:PLAINTEXT,THROUGH:PLAINTEXT\n\
          controller.listener.names=CONTROLLER\nlog.dirs={}\n",
         index + 1,
         voters.join(","),
@@ -201,15 +196,29 @@ fn properties_of(index: usize, nodes: &[Node], home: &Path) -> String {
     text + "auto.create.topics.enable=false\noffsets.topic.num.partitions=3\ngroup.initial.rebalance.delay.ms=0\n"
 }
 
-/// The settings of the way in by TLS.
-fn secure_properties(store: &Path) -> String {
-    let module = "org.apache.kafka.common.security.scram.ScramLoginModule";
-    format!(
-        "listener.name.secure.sasl.enabled.mechanisms=SCRAM-SHA-512\n\
-         listener.name.secure.scram-sha-512.sasl.jaas.config={module} required;\n\
-         ssl.keystore.type=PKCS12\nssl.keystore.location={}\nssl.keystore.password={PASSWORD}\n",
-        store.display()
-    )
+/// The settings of both ways in by TLS: who the brokers are, and whom they let in.
+fn secure_properties(certificates: &Certificates) -> Result<String> {
+    // A store in PEM is the key and its certificate in one file.
+    let store = certificates.file("store.pem");
+    let [key, certificate] =
+        ["server.key", "server.pem"].map(|name| fs::read_to_string(certificates.file(name)));
+    fs::write(&store, key? + &certificate?).with_context(|| store.display().to_string())?;
+    let mut text = format!(
+        "listener.name.secure.sasl.enabled.mechanisms={}\n\
+         ssl.keystore.type=PEM\nssl.keystore.location={}\n\
+         listener.name.mutual.ssl.client.auth=required\n\
+         ssl.truststore.type=PEM\nssl.truststore.location={}\n",
+        SCRAM.join(","),
+        store.display(),
+        certificates.file("ca.pem").display()
+    );
+    for mechanism in SCRAM {
+        let mechanism = mechanism.to_lowercase();
+        let module = "org.apache.kafka.common.security.scram.ScramLoginModule";
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "listener.name.secure.{mechanism}.sasl.jaas.config={module} required;");
+    }
+    Ok(text)
 }
 
 /// The folder of Kafka's libraries, fetched where they are not there.
@@ -251,6 +260,7 @@ mod tests {
             secure: address(port + 2),
             controllers: address(port + 1),
             behind: address(port + 3),
+            mutual: address(port + 4),
             through: None,
         }
     }
@@ -267,7 +277,7 @@ mod tests {
         for line in [
             "node.id=2",
             "controller.quorum.voters=1@127.0.0.1:11,2@127.0.0.1:21,3@127.0.0.1:31",
-            "advertised.listeners=PLAINTEXT://127.0.0.1:20,SECURE://127.0.0.1:22",
+            "advertised.listeners=PLAINTEXT://127.0.0.1:20,SECURE://127.0.0.1:22,MUTUAL://127.0.0.1:24",
             "offsets.topic.replication.factor=3",
             "min.insync.replicas=2",
             "auto.create.topics.enable=false",

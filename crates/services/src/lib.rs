@@ -7,6 +7,7 @@
 //!
 //! Read [`server`] first, then one of [`redis_server`], [`postgres`] and [`kafka`], which know how each is set up.
 
+mod certificates;
 pub mod command;
 pub mod kafka;
 mod launch;

@@ -1,6 +1,7 @@
 //! A private PostgreSQL 15. It refuses to run as the superuser: then it is the user `postgres`, which
 //! its package makes.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
@@ -9,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
+use crate::certificates::Certificates;
 use crate::command::output_of;
 use crate::launch::{self, Recipe, free_ports};
 use crate::server::Server;
@@ -19,19 +21,37 @@ pub const PROGRAM: &str = "/usr/lib/postgresql/15/bin/postgres";
 /// The user and group to run as, where they are not ours.
 type RunAs = Option<(u32, u32)>;
 
-/// Starts it, waits for its first answer, and makes the database.
+/// What names the second server as libpq would be told, with the file of its authority.
+const TLS: &str = "DOORBUSTER_TEST_POSTGRES_TLS_URL";
+
+/// The password at the server that speaks TLS; it guards nothing.
+const PASSWORD: &str = "open-sesame";
+
+/// Starts two servers, waits for their first answers, and makes a database in each: one in the clear
+/// for most tests, and one that speaks TLS and asks for a password. (One server for both was refused:
+/// whoever prefers TLS would get it, and every figure of the benchmarks would be another.)
 ///
 /// # Errors
-/// It cannot be set up or started, or does not answer.
+/// One cannot be set up or started, or does not answer.
 pub fn start() -> Result<Server> {
     let folder = launch::folder("postgres")?;
-    let [address] = free_ports()?;
+    let [clear, secure] = free_ports()?;
     let run_as = run_as()?;
-    let url = format!("postgres://postgres@{address}/doorbuster");
-    let recipes = recipe(&folder, address, run_as).map(|recipe| vec![recipe]);
-    let server = Server::start(url, folder, recipes)?;
-    let mut createdb = tool("createdb", server.folder(), run_as);
-    output_of(login(&mut createdb, address).arg("doorbuster"))?;
+    let url = format!("postgres://postgres@{clear}/doorbuster");
+    let shown = folder.join("certificates");
+    // The certificate is good for this name, and not for the address.
+    let tls = format!(
+        "postgres://postgres:{PASSWORD}@localhost:{}/doorbuster?sslmode=verify-full&sslrootcert={}",
+        secure.port(),
+        shown.join("ca.pem").display()
+    );
+    let recipes = recipes(&folder, &shown, [clear, secure], run_as);
+    let mut server = Server::start(url, folder, recipes)?;
+    for address in [clear, secure] {
+        let mut createdb = tool("createdb", server.folder(), run_as);
+        output_of(login(&mut createdb, address).arg("doorbuster"))?;
+    }
+    server.more.insert(TLS.to_owned(), tls);
     Ok(server)
 }
 
@@ -42,7 +62,7 @@ pub fn start() -> Result<Server> {
 pub fn copy(server: &Server) -> Result<PathBuf> {
     let copy = tempfile::Builder::new().prefix("copy-").tempdir_in(server.folder())?.keep();
     // The server starts on no folder that others may read.
-    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o700))?;
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o700))?;
     let run_as = run_as()?;
     if let Some((user, group)) = run_as {
         chown(&copy, Some(user), Some(group)).with_context(|| copy.display().to_string())?;
@@ -60,27 +80,52 @@ pub fn copy(server: &Server) -> Result<PathBuf> {
 pub fn go_back(server: &mut Server, copy: &Path) -> Result<()> {
     server.kill(0)?;
     let data = server.folder().join("data");
-    std::fs::rename(&data, server.folder().join("data-before"))?;
-    std::fs::rename(copy, &data)?;
+    fs::rename(&data, server.folder().join("data-before"))?;
+    fs::rename(copy, &data)?;
     server.start_again(0)
 }
 
-fn recipe(folder: &Path, address: SocketAddr, run_as: RunAs) -> Result<Recipe> {
+fn recipes(folder: &Path, shown: &Path, ports: [SocketAddr; 2], run_as: RunAs) -> Result<Vec<Recipe>> {
+    let [clear, secure] = ports;
+    let certificates = Certificates::make(shown, "DNS:localhost")?;
+    let [certificate, key] = ["server.pem", "server.key"].map(|name| certificates.file(name));
+    let password = folder.join("password");
+    fs::write(&password, PASSWORD).with_context(|| password.display().to_string())?;
     if let Some((user, group)) = run_as {
-        chown(folder, Some(user), Some(group)).with_context(|| folder.display().to_string())?;
+        for path in [folder, &key] {
+            chown(path, Some(user), Some(group)).with_context(|| path.display().to_string())?;
+        }
     }
-    let data = folder.join("data");
-    let mut initdb = tool("initdb", folder, run_as);
-    initdb.arg("-D").arg(&data);
     // Every client on the loopback may be any user: it is a server for tests.
-    initdb.args(["-U", "postgres", "-A", "trust", "--encoding=UTF8", "--locale=C", "--no-instructions"]);
+    let first = recipe(folder, "data", clear, run_as, (&["-A", "trust"], &[]))?;
+    let words = format!("--pwfile={}", password.display());
+    let settings = [
+        "ssl=on".to_owned(),
+        format!("ssl_cert_file={}", certificate.display()),
+        format!("ssl_key_file={}", key.display()),
+    ];
+    let second = recipe(folder, "secure", secure, run_as, (&["-A", "scram-sha-256", &words], &settings))?;
+    Ok(vec![first, second])
+}
+
+/// Sets up a server in `data`; `(who may come in, further settings)`.
+fn recipe(
+    folder: &Path,
+    name: &str,
+    address: SocketAddr,
+    run_as: RunAs,
+    (authentication, settings): (&[&str], &[String]),
+) -> Result<Recipe> {
+    let data = folder.join(name);
+    let mut initdb = tool("initdb", folder, run_as);
+    initdb.arg("-D").arg(&data).args(["-U", "postgres"]).args(authentication);
+    initdb.args(["--encoding=UTF8", "--locale=C", "--no-instructions"]);
     output_of(&mut initdb)?;
 
     let mut arguments =
         vec!["-D".to_owned(), data.display().to_string(), "-p".to_owned(), address.port().to_string()];
-    for setting in
-        ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=on", "max_connections=200"]
-    {
+    let usual = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=on", "max_connections=200"];
+    for setting in usual.into_iter().chain(settings.iter().map(String::as_str)) {
         arguments.extend(["-c".to_owned(), setting.to_owned()]);
     }
     let home = folder.to_owned();
@@ -93,7 +138,7 @@ fn recipe(folder: &Path, address: SocketAddr, run_as: RunAs) -> Result<Recipe> {
         program: PathBuf::from(PROGRAM),
         arguments,
         folder: folder.to_owned(),
-        log: folder.join("log"),
+        log: folder.join(format!("{name}.log")),
         run_as,
         interrupt: true,
         answers: Box::new(answers),
@@ -101,7 +146,9 @@ fn recipe(folder: &Path, address: SocketAddr, run_as: RunAs) -> Result<Recipe> {
 }
 
 fn login(command: &mut Command, address: SocketAddr) -> &mut Command {
-    command.args(["-h", "127.0.0.1", "-p", &address.port().to_string(), "-U", "postgres"])
+    command
+        .args(["-h", "127.0.0.1", "-p", &address.port().to_string(), "-U", "postgres"])
+        .env("PGPASSWORD", PASSWORD)
 }
 
 /// One of PostgreSQL's programs, run in `folder` as the user that may run it.

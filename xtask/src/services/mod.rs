@@ -25,8 +25,11 @@ const JAVA: &Requirement =
     &fatal("java", "runs Kafka, the queue that several processes share", "openjdk-17-jre-headless");
 const MAVEN: &Requirement = &fatal("mvn", "fetches Kafka's libraries", "maven");
 
+const OPENSSL: &Requirement =
+    &fatal("openssl", "makes certificates for the servers that speak TLS", "openssl");
+
 /// What tests need that start servers of their own.
-pub(crate) const PROGRAMS: &[&Requirement] = &[REDIS_SERVER, POSTGRES_SERVER, JAVA, MAVEN];
+pub(crate) const PROGRAMS: &[&Requirement] = &[REDIS_SERVER, POSTGRES_SERVER, JAVA, MAVEN, OPENSSL];
 
 /// The Redis that tests run against.
 pub(crate) const REDIS: Service = Service {
@@ -40,7 +43,7 @@ pub(crate) const REDIS: Service = Service {
 pub(crate) const POSTGRES: Service = Service {
     name: "postgres",
     variable: "DOORBUSTER_TEST_POSTGRES_URL",
-    requirements: &[POSTGRES_SERVER],
+    requirements: &[POSTGRES_SERVER, OPENSSL],
     start: |_| postgres::start(),
 };
 
@@ -48,7 +51,7 @@ pub(crate) const POSTGRES: Service = Service {
 pub(crate) const KAFKA: Service = Service {
     name: "kafka",
     variable: "DOORBUSTER_TEST_KAFKA_URL",
-    requirements: &[JAVA, MAVEN],
+    requirements: &[JAVA, MAVEN, OPENSSL],
     start: |start| kafka::start(start.root, &kafka::Plan::of(start.brokers)),
 };
 
@@ -156,7 +159,8 @@ pub(crate) fn up(root: &Path, install: bool, brokers: usize) -> Result<bool> {
         match state.server(service.name) {
             Some(server) => {
                 for (name, value) in variables(service, server) {
-                    println!("export {name}={value}");
+                    // In quotes: an address may have an `&` in it.
+                    println!("export {name}='{value}'");
                 }
             }
             None => eprintln!("{}: the one that {} names is used", service.name, service.variable),
