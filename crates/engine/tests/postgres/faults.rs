@@ -291,7 +291,7 @@ async fn encryption_is_used_or_its_lack_is_said() {
             assert!(offered, "connected in the clear");
             drop(ledger);
         }
-        Err(error) => assert!(!offered && error.to_string().contains("does not support TLS"), "{error}"),
+        Err(error) => assert!(!offered && error.to_string().contains("offers no encryption"), "{error}"),
     }
     let folder = tempfile::tempdir().unwrap();
     let ca_file = folder.path().join("ca.pem");

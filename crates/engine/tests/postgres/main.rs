@@ -11,6 +11,7 @@ mod schema;
 #[path = "../services/mod.rs"]
 mod services;
 mod shop;
+mod tls;
 
 /// Every promise of the ledger's traits.
 mod promises {

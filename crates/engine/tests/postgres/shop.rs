@@ -88,6 +88,12 @@ impl Shop {
         Self { ledger, clock, options, sql }
     }
 
+    /// The same around a ledger that is open; `sql` is another connection to its server.
+    pub(crate) fn around(ledger: PostgresLedger, options: PostgresOptions, sql: Client) -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_ms(1_800_000_000_000)));
+        Self { ledger: Arc::new(ledger), clock, options, sql }
+    }
+
     /// Takes the schema away again. A test that fails leaves it, to be looked at.
     pub(crate) async fn close(self) {
         drop(self.ledger);

@@ -281,7 +281,7 @@ async fn pause(tries: u32) {
 
 fn configure(options: &PostgresOptions) -> Result<Config, PostgresError> {
     let mut config: Config =
-        options.url.reveal().parse().map_err(|error| PostgresError::Url(chain(&error)))?;
+        options.url.reveal().parse().map_err(|error| PostgresError::Url(misread(&error)))?;
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
     let schema = options.schema.as_bytes();
     let well_formed = schema.first().is_some_and(|first| plain(*first))
@@ -315,6 +315,15 @@ fn configure(options: &PostgresOptions) -> Result<Config, PostgresError> {
         .keepalives_retries(3)
         .tcp_user_timeout(options.call_timeout());
     Ok(config)
+}
+
+/// What is wrong with a URL. One that libpq takes may say how to encrypt, which is not heard here.
+fn misread(error: &tokio_postgres::Error) -> String {
+    let mut text = chain(error);
+    if text.contains("`ssl") {
+        text.push_str(" (encryption is chosen by tls and ca_file, not in the URL)");
+    }
+    text
 }
 
 fn place(config: &Config) -> String {

@@ -149,10 +149,27 @@ pub(super) fn start_refused(place: &str, error: &PoolError) -> PostgresError {
     match (code, error) {
         (Some("28P01" | "28000"), _) => PostgresError::Refused { place, why: chain(error) },
         (Some("3D000"), _) => PostgresError::NoDatabase { place },
+        (_, PoolError::Backend(cause)) if is_untrusted(cause) => {
+            PostgresError::Untrusted { place, why: chain(cause) }
+        }
+        (_, PoolError::Backend(cause)) if is_unencrypted(cause) => PostgresError::Unencrypted { place },
         (_, PoolError::Timeout(_)) => {
             PostgresError::Unreachable { place, why: "no answer in time".to_owned() }
         }
         (_, PoolError::Backend(cause)) => PostgresError::Unreachable { place, why: chain(cause) },
         (_, error) => PostgresError::Unreachable { place, why: chain(error) },
     }
+}
+
+/// Whether the server's certificate was not believed.
+fn is_untrusted(error: &tokio_postgres::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|it| it.downcast_ref::<std::io::Error>());
+    let cause = cause.and_then(std::io::Error::get_ref).and_then(|it| it.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// Whether the server said no when it was asked for encryption. (The client library has no other word
+/// for it.)
+fn is_unencrypted(error: &tokio_postgres::Error) -> bool {
+    std::error::Error::source(error).is_some_and(|it| it.to_string() == "server does not support TLS")
 }

@@ -70,6 +70,24 @@ pub enum PostgresError {
         /// What happened.
         why: String,
     },
+    /// There is a server, and it does not prove that it is the one that is meant.
+    #[error(
+        "PostgreSQL at {place} does not prove who it is ({why}): check the authorities' file, and that the host name in the URL is one of those in the server's certificate"
+    )]
+    Untrusted {
+        /// Host, port and database.
+        place: String,
+        /// What is wrong with its certificate.
+        why: String,
+    },
+    /// Encryption is demanded, and the server has none.
+    #[error(
+        "PostgreSQL at {place} offers no encryption, and it is demanded: set ssl = on there, or demand none on a network that is trusted"
+    )]
+    Unencrypted {
+        /// Host, port and database.
+        place: String,
+    },
     /// The schema was written by a newer program.
     #[error(
         "the ledger's schema has version {found}, this program knows up to {known}: use the newer program"
