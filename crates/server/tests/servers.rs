@@ -53,6 +53,19 @@ async fn a_url_that_means_nothing_is_refused_without_being_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_without_its_key_is_refused_by_the_keys_names() {
+    for (backend, has, lacks) in [
+        ("redis", "redis.certificate_file", "redis.key_file"),
+        ("redis", "redis.key_file", "redis.certificate_file"),
+        ("kafka", "kafka.certificate_file", "kafka.key_file"),
+        ("kafka", "kafka.key_file", "kafka.certificate_file"),
+    ] {
+        let text = complaint(backend, &[(has, "client.pem")]).await;
+        assert!(text.contains(&format!("{has} is set and {lacks} is not")), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_with_another_number_of_partitions_is_refused() {
     let (topic, mut shop) = ("kafka.topic", Shop::open_with(&borrowed(&servers("kafka"))).await);
     let name = shop.config.kafka.topic.clone();

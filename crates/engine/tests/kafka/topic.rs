@@ -20,6 +20,8 @@ async fn a_missing_topic_is_made_as_wanted_by_whoever_comes_first() {
     assert_eq!(value("message.timestamp.type"), "LogAppendTime");
     assert_eq!(value("cleanup.policy"), "delete");
     assert_eq!(value("unclean.leader.election.enable"), "false");
+    assert_eq!(value("retention.ms"), "604800000", "seven days, whatever the brokers' own default");
+    assert_eq!(value("retention.bytes"), "-1");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use doorbuster_engine::clock::Clock;
 use doorbuster_engine::ledger::{
     Ledger, MigrationState, MigrationStatus, PostgresLedger, PostgresOptions, PostgresTls, PostgresUrl,
@@ -26,7 +26,7 @@ pub(super) async fn redis(
         url: config.redis_url()?.reveal().to_owned(),
         prefix: keys.prefix.clone(),
         ca_file: named(&keys.ca_file),
-        certificate: named(&keys.certificate_file).zip(named(&keys.key_file)),
+        certificate: both("redis", &keys.certificate_file, &keys.key_file)?,
         connect_timeout: keys.connect_timeout,
         response_timeout: keys.response_timeout,
         clock: match clocks {
@@ -42,10 +42,13 @@ pub(super) async fn redis(
 
 pub(super) async fn kafka(config: &Config) -> anyhow::Result<Arc<dyn Queue>> {
     let keys = &config.kafka;
+    let key_password = config.kafka_key_password()?.reveal().to_owned();
+    let (certificate_file, key_file) = both("kafka", &keys.certificate_file, &keys.key_file)?.unzip();
     let tls = KafkaTls {
         ca_file: named(&keys.ca_file),
-        certificate_file: named(&keys.certificate_file),
-        key_file: named(&keys.key_file),
+        certificate_file,
+        key_file,
+        key_password: Some(key_password).filter(|password| !password.is_empty()),
     };
     let sasl = KafkaSasl {
         mechanism: match keys.sasl_mechanism {
@@ -68,6 +71,8 @@ pub(super) async fn kafka(config: &Config) -> anyhow::Result<Arc<dyn Queue>> {
         replication: keys.replication,
         group: keys.group.clone(),
         message_timeout: keys.message_timeout,
+        poll_interval_max: keys.poll_interval_max,
+        retention: keys.retention,
         security: KafkaSecurity { tls, sasl },
         ..KafkaOptions::new(keys.brokers.join(","))
     };
@@ -138,6 +143,20 @@ fn postgres_options(config: &Config) -> anyhow::Result<PostgresOptions> {
         migrate: keys.migrate,
         ..PostgresOptions::new(url)
     })
+}
+
+/// A client's certificate and its key; one of them alone is a mistake that the server on the other side
+/// would only tell as "no certificate".
+fn both(section: &str, certificate: &Path, key: &Path) -> anyhow::Result<Option<(PathBuf, PathBuf)>> {
+    let (has, lacks) = match (named(certificate), named(key)) {
+        (Some(certificate), Some(key)) => return Ok(Some((certificate, key))),
+        (None, None) => return Ok(None),
+        (Some(_), None) => ("certificate_file", "key_file"),
+        (None, Some(_)) => ("key_file", "certificate_file"),
+    };
+    bail!(
+        "{section}.{has} is set and {section}.{lacks} is not: a certificate needs its key, set both or none"
+    )
 }
 
 /// A file that a key names; an empty key names none.

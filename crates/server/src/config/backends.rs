@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::schema::DurationText;
 use super::{Config, Role, Secret};
 
+/// The shortest silence that brokers let a member of a group have (`group.min.session.timeout.ms`).
+const POLL_INTERVAL_LEAST: Duration = Duration::from_secs(6);
+
 /// The stock's backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -115,10 +118,18 @@ pub struct Kafka {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "DurationText")]
     pub message_timeout: Duration,
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "DurationText")]
+    pub poll_interval_max: Duration,
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "DurationText")]
+    pub retention: Duration,
     pub security: KafkaSecurity,
     pub ca_file: PathBuf,
     pub certificate_file: PathBuf,
     pub key_file: PathBuf,
+    pub key_password: Secret,
+    pub key_password_file: PathBuf,
     pub sasl_mechanism: SaslMechanism,
     pub user: String,
     pub password: Secret,
@@ -176,6 +187,15 @@ impl Config {
         from_file_or(&self.kafka.password_file, "kafka.password_file", &self.kafka.password)
     }
 
+    /// The password of the Kafka client's key, from its file when one is named; empty without one.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn kafka_key_password(&self) -> anyhow::Result<Secret> {
+        let keys = &self.kafka;
+        from_file_or(&keys.key_password_file, "kafka.key_password_file", &keys.key_password)
+    }
+
     /// The PostgreSQL URL, from its file when one is named.
     ///
     /// # Errors
@@ -217,6 +237,7 @@ impl Config {
         for (key, value) in [
             ("redis.connect_timeout", self.redis.connect_timeout),
             ("redis.response_timeout", self.redis.response_timeout),
+            ("kafka.retention", self.kafka.retention),
             ("kafka.message_timeout", self.kafka.message_timeout),
             ("postgres.connect_timeout", self.postgres.connect_timeout),
             ("postgres.statement_timeout", self.postgres.statement_timeout),
@@ -225,6 +246,12 @@ impl Config {
             if value.is_zero() {
                 wrong.push(format!("`{key}` must be longer than nothing"));
             }
+        }
+        if self.kafka.poll_interval_max < POLL_INTERVAL_LEAST {
+            wrong.push(format!(
+                "`kafka.poll_interval_max` must be at least {}: brokers take no shorter one",
+                humantime::format_duration(POLL_INTERVAL_LEAST)
+            ));
         }
         for (key, fine) in [
             ("kafka.brokers", !self.kafka.brokers.is_empty()),

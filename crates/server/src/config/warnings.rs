@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Config, LogLevel};
+use super::{Config, LogLevel, QueueBackend};
 
 impl Config {
     /// What is allowed and yet likely to hurt, one sentence each with the keys in it.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         self.warn_of_exposure(&mut warnings);
+        self.warn_of_retention(&mut warnings);
         self.warn_of_timeouts(&mut warnings);
         self.warn_of_the_gate(&mut warnings);
         warnings
@@ -35,6 +36,17 @@ impl Config {
             warnings.push(
                 "gate.jwt.secret and gate.jwt.secret_file are both set: the file is not read".to_owned(),
             );
+        }
+    }
+
+    fn warn_of_retention(&self, warnings: &mut Vec<String>) {
+        let retention = self.kafka.retention;
+        if self.queue.backend == QueueBackend::Kafka && retention < Duration::from_secs(24 * 3_600) {
+            warnings.push(format!(
+                "kafka.retention = {} is below 1day: orders are deleted before they are recorded when the ledger \
+                 is away for longer",
+                humantime::format_duration(retention)
+            ));
         }
     }
 
@@ -150,6 +162,9 @@ mod tests {
             assert_eq!(warnings.len(), 1, "{key}: {warnings:?}");
             assert!(warnings[0].contains(key), "{warnings:?}");
         }
+        let short = [("queue.backend", "kafka"), ("kafka.retention", "1h")];
+        assert!(warnings(&short)[0].contains("kafka.retention"));
+        assert!(warnings(&short[1..]).is_empty(), "there is no topic");
         let both = [("gate.jwt.secret", "a"), ("gate.jwt.secret_file", "b")];
         assert!(warnings(&both)[0].contains("not read"));
     }

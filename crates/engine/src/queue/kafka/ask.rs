@@ -9,7 +9,7 @@ use rdkafka::{Offset, TopicPartitionList};
 
 use super::native;
 use super::options::KafkaOptions;
-use super::words::{Quiet, fault, unanswered};
+use super::words::{Complaint, Quiet, fault, unanswered};
 use crate::delivery::TopicId;
 use crate::fault::{BackendError, Fault};
 
@@ -31,6 +31,8 @@ pub(super) struct Shape {
 pub(super) struct Asker {
     client: BaseConsumer<Quiet>,
     brokers: String,
+    /// How we prove a password, for messages.
+    mechanism: &'static str,
     topic: String,
     partitions: u32,
     timeout: Duration,
@@ -46,6 +48,7 @@ impl Asker {
         Ok(Self {
             client,
             brokers: options.brokers.clone(),
+            mechanism: options.security.sasl.as_ref().map_or("no password", |sasl| sasl.mechanism.as_str()),
             topic: options.topic.clone(),
             partitions: options.partitions,
             timeout: options.answer_timeout,
@@ -132,27 +135,63 @@ impl Asker {
 
     fn silent(&self, error: KafkaError) -> BackendError {
         self.clear();
-        let reason = self.client.context().reason().map_or(String::new(), |reason| format!(" ({reason})"));
+        let complaint = self.client.context().complaint();
+        let refusal = complaint.as_ref().and_then(|it| self.refusal(it));
+        let reason = complaint.map_or(String::new(), |it| format!(" ({})", it.reason));
         let what = match error.rdkafka_error_code() {
             Some(
                 RDKafkaErrorCode::BrokerTransportFailure
                 | RDKafkaErrorCode::OperationTimedOut
                 | RDKafkaErrorCode::AllBrokersDown
                 | RDKafkaErrorCode::Resolve,
-            ) => format!(
-                "no Kafka broker of {} answered within {:?}{reason}: are they running, and may this machine \
-                 reach them with these certificates and this user?",
-                self.brokers, self.timeout
-            ),
+            ) => refusal.unwrap_or_else(|| {
+                format!(
+                    "no Kafka broker of {} answered within {:?}{reason}: check that they run, and that this \
+                     machine may reach them",
+                    self.brokers, self.timeout
+                )
+            }),
             _ => format!("Kafka did not answer about the topic {}{reason}", self.topic),
         };
         unanswered(what, error)
+    }
+
+    /// In our words, what a broker said who is there and does not let us in, or is not believed.
+    fn refusal(&self, complaint: &Complaint) -> Option<String> {
+        let (brokers, reason) = (&self.brokers, &complaint.reason);
+        match complaint.code {
+            Some(RDKafkaErrorCode::Authentication) => Some(format!(
+                "Kafka at {brokers} refused this user ({reason}): check user and password, and that the brokers \
+                 know the user by {}",
+                self.mechanism
+            )),
+            Some(RDKafkaErrorCode::SSL) if reason.contains("certificate verify failed") => Some(format!(
+                "Kafka at {brokers} does not prove who it is ({reason}): check the authorities' file, and that the \
+                 brokers' names are in their certificates"
+            )),
+            // A broker that does not like our certificate says so only when the handshake is over for us.
+            _ if reason.contains("alert") && reason.contains("certificate") => Some(format!(
+                "Kafka at {brokers} refused this client ({reason}): check the files of this client's certificate and \
+                 key, and that the brokers believe who signed it"
+            )),
+            Some(RDKafkaErrorCode::SSL) => Some(format!(
+                "no encrypted connection to Kafka at {brokers} came about ({reason}): check that this port speaks TLS, \
+                 and this client's certificate and key, if the brokers ask for one"
+            )),
+            _ => None,
+        }
     }
 }
 
 /// The client library refuses what it was configured with.
 pub(super) fn refused(error: KafkaError) -> BackendError {
-    fault(Fault::Permanent, "the options for Kafka cannot be used").caused_by(error)
+    let files = if error.to_string().contains("ssl.") {
+        ": check the files of the authorities, of this client's certificate and of its key, that the two belong \
+         together, and the key's password"
+    } else {
+        ""
+    };
+    fault(Fault::Permanent, format!("the options for Kafka cannot be used{files}")).caused_by(error)
 }
 
 /// A partition as the client library counts it.

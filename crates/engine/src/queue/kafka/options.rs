@@ -19,12 +19,17 @@ pub struct KafkaOptions {
     /// How many brokers keep each record. With three and more, two must have it before it is
     /// acknowledged.
     pub replication: u16,
+    /// How long a topic that is made here keeps its records, recorded or not.
+    pub retention: Duration,
     /// How the connection is secured.
     pub security: KafkaSecurity,
     /// Longest wait for a record's acknowledgement, 3 to 5 s; afterwards nobody knows.
     pub message_timeout: Duration,
     /// Longest wait for any other answer.
     pub answer_timeout: Duration,
+    /// A recorder that asks for no records for this long loses its partitions to the others; at least
+    /// 6 s, which is the shortest silence that brokers let a member of a group have.
+    pub poll_interval_max: Duration,
     /// Most orders that may wait for their acknowledgement in this process; more are refused at once.
     pub waiting_max: u32,
     /// What the brokers' logs and quotas know this process by.
@@ -42,9 +47,11 @@ impl KafkaOptions {
             topic: "flash-sale-orders".to_owned(),
             partitions: 16,
             replication: 3,
+            retention: Duration::from_secs(7 * 24 * 3_600),
             security: KafkaSecurity::default(),
             message_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(5),
+            poll_interval_max: Duration::from_secs(60),
             waiting_max: 65_536,
             client_id: "doorbuster".to_owned(),
             group: "doorbuster-recorders".to_owned(),
@@ -96,10 +103,11 @@ impl KafkaOptions {
         config
             .set("group.id", &self.group)
             .set("partition.assignment.strategy", "cooperative-sticky")
-            // A recorder that was killed is missed after ten seconds, one that hangs after sixty.
-            .set("session.timeout.ms", "10000")
+            // A recorder that was killed is missed after the first, one that hangs after the last. (The
+            // library beats the heart by itself, so the first says nothing about a step that hangs.)
+            .set("session.timeout.ms", ms(self.poll_interval_max.min(SESSION)))
             .set("heartbeat.interval.ms", "1000")
-            .set("max.poll.interval.ms", "60000")
+            .set("max.poll.interval.ms", ms(self.poll_interval_max))
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
             // Positions are the ledger's; one that is not in the log is told, never replaced.
@@ -111,6 +119,9 @@ impl KafkaOptions {
         config
     }
 }
+
+/// A recorder that was killed is missed after this time.
+const SESSION: Duration = Duration::from_secs(10);
 
 /// Most kilobytes of orders that wait for their acknowledgement; one needs about half a kilobyte.
 const QUEUE_KBYTES: &str = "65536";
@@ -132,7 +143,7 @@ pub struct KafkaSecurity {
 }
 
 /// Encryption, and who is believed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct KafkaTls {
     /// File with the certificates of the authorities that are believed, in PEM; the system's own
     /// when none is named.
@@ -141,6 +152,18 @@ pub struct KafkaTls {
     pub certificate_file: Option<PathBuf>,
     /// File with the key of that certificate, in PEM.
     pub key_file: Option<PathBuf>,
+    /// What the key's file is encrypted with; `None` for one that is not. Never printed.
+    pub key_password: Option<String>,
+}
+
+impl fmt::Debug for KafkaTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaTls")
+            .field("ca_file", &self.ca_file)
+            .field("certificate_file", &self.certificate_file)
+            .field("key_file", &self.key_file)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A user's name and password.
@@ -163,6 +186,17 @@ pub enum SaslMechanism {
     ScramSha256,
     /// SCRAM with SHA-512.
     ScramSha512,
+}
+
+impl SaslMechanism {
+    /// Its name, as brokers and their operators know it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Plain => "PLAIN",
+            Self::ScramSha256 => "SCRAM-SHA-256",
+            Self::ScramSha512 => "SCRAM-SHA-512",
+        }
+    }
 }
 
 impl fmt::Debug for KafkaSasl {
@@ -193,14 +227,12 @@ impl KafkaSecurity {
                     config.set(key, file.display().to_string());
                 }
             }
+            if let Some(password) = &tls.key_password {
+                config.set("ssl.key.password", password);
+            }
         }
         if let Some(sasl) = &self.sasl {
-            let mechanism = match sasl.mechanism {
-                SaslMechanism::Plain => "PLAIN",
-                SaslMechanism::ScramSha256 => "SCRAM-SHA-256",
-                SaslMechanism::ScramSha512 => "SCRAM-SHA-512",
-            };
-            config.set("sasl.mechanism", mechanism);
+            config.set("sasl.mechanism", sasl.mechanism.as_str());
             config.set("sasl.username", &sasl.user).set("sasl.password", &sasl.password);
         }
     }
@@ -217,7 +249,11 @@ mod tests {
             user: "shop".to_owned(),
             password: "hunter2".to_owned(),
         };
-        let tls = KafkaTls { ca_file: Some("ca.pem".into()), ..KafkaTls::default() };
+        let tls = KafkaTls {
+            ca_file: Some("ca.pem".into()),
+            key_password: Some("hunter2".to_owned()),
+            ..KafkaTls::default()
+        };
         let cases = [
             (None, None, "plaintext"),
             (Some(tls.clone()), None, "ssl"),

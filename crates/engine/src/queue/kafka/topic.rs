@@ -8,13 +8,16 @@ use rdkafka::error::RDKafkaErrorCode;
 
 use super::ask::{Asker, Shape, refused, signed};
 use super::blocking;
-use super::options::KafkaOptions;
+use super::options::{KafkaOptions, ms};
 use super::words::{Quiet, fault, unanswered};
 use crate::delivery::TopicId;
 use crate::fault::{BackendError, Fault};
 
 /// How often a topic that is being made is looked at.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Records that are deleted sooner may go before a ledger that was away for a night has them.
+const RETENTION_SHORT: Duration = Duration::from_secs(24 * 3_600);
 
 /// Makes sure of the topic and answers its identity.
 ///
@@ -77,12 +80,17 @@ async fn make(
     }
     let in_sync = if copies >= 3 { options.in_sync_min() } else { 1 };
     let in_sync = in_sync.to_string();
+    let retention = ms(options.retention);
     let replication = TopicReplication::Fixed(i32::try_from(copies).unwrap_or(1));
     let topic = NewTopic::new(&options.topic, signed(options.partitions), replication)
         .set("min.insync.replicas", &in_sync)
         // The time at which the queue took a record, by one clock and not by each gateway's.
         .set("message.timestamp.type", "LogAppendTime")
         .set("cleanup.policy", "delete")
+        // Said here, since the brokers' own default may be anything; and by time alone, since a limit in
+        // bytes would delete soonest when a sale brings most.
+        .set("retention.ms", &retention)
+        .set("retention.bytes", "-1")
         .set("unclean.leader.election.enable", "false");
     let patience = AdminOptions::new()
         .request_timeout(Some(options.answer_timeout))
@@ -166,28 +174,44 @@ async fn warn_of_settings(options: &KafkaOptions, admin: &AdminClient<Quiet>) {
         }
     };
     let value = |name: &str| settings.get(name).and_then(|entry| entry.value.as_deref()).unwrap_or_default();
-    let in_sync = value("min.insync.replicas").parse::<u16>().unwrap_or(1);
-    for complaint in complaints(options, in_sync, value("message.timestamp.type"), value("cleanup.policy")) {
+    for complaint in complaints(options, value) {
         tracing::warn!(topic = options.topic, complaint);
     }
 }
 
-/// What is dangerous about the topic's settings.
-fn complaints(options: &KafkaOptions, in_sync: u16, times: &str, cleanup: &str) -> Vec<&'static str> {
+/// What is dangerous about the topic's settings, which `value` gives by their names.
+fn complaints<'a>(options: &KafkaOptions, value: impl Fn(&str) -> &'a str) -> Vec<String> {
     let mut complaints = Vec::new();
-    if in_sync < options.in_sync_min() {
-        complaints.push(
+    let mut complain = |what: &str| complaints.push(what.to_owned());
+    if value("min.insync.replicas").parse().unwrap_or(1) < options.in_sync_min() {
+        complain(
             "min.insync.replicas is below 2: a record is acknowledged while only one broker has it; set it to 2",
         );
     }
-    if times != "LogAppendTime" {
-        complaints.push(
+    if value("message.timestamp.type") != "LogAppendTime" {
+        complain(
             "message.timestamp.type is not LogAppendTime: a record's age is judged by the gateways' clocks",
         );
     }
-    if cleanup != "delete" {
-        complaints.push(
+    if value("cleanup.policy") != "delete" {
+        complain(
             "cleanup.policy is not delete: a compacted topic drops a user's earlier orders; set it to delete",
+        );
+    }
+    // Without a limit it is -1, which is no time.
+    if let Ok(kept) = value("retention.ms").parse().map(Duration::from_millis)
+        && kept < RETENTION_SHORT
+    {
+        complain(&format!(
+            "retention.ms keeps records for {} min only: orders are deleted before they are recorded when the \
+             ledger is away for longer; set it to {} (seven days)",
+            kept.as_secs() / 60,
+            ms(Duration::from_secs(7 * 24 * 3_600))
+        ));
+    }
+    if value("retention.bytes").parse().is_ok_and(|limit: u64| limit > 0) {
+        complain(
+            "retention.bytes limits the topic's size: a rush deletes orders before they are recorded; set it to -1",
         );
     }
     complaints
@@ -199,10 +223,33 @@ mod tests {
 
     #[test]
     fn dangerous_settings_are_told_and_good_ones_are_not() {
+        let good = [
+            ("min.insync.replicas", "2"),
+            ("message.timestamp.type", "LogAppendTime"),
+            ("cleanup.policy", "delete"),
+            ("retention.ms", "604800000"),
+            ("retention.bytes", "-1"),
+        ];
+        let with = |changed: &'static str, to: &'static str| {
+            move |name: &str| {
+                let kept = good.iter().find(|(it, _)| *it == name).map_or("", |(_, value)| value);
+                if name == changed { to } else { kept }
+            }
+        };
         let options = KafkaOptions::new("127.0.0.1:1");
-        assert!(complaints(&options, 2, "LogAppendTime", "delete").is_empty());
-        assert_eq!(complaints(&options, 1, "CreateTime", "compact").len(), 3);
+        assert_eq!(complaints(&options, with("", "")), Vec::<String>::new());
+        assert_eq!(complaints(&options, with("retention.ms", "-1")), Vec::<String>::new(), "for ever");
+        for (name, value) in [
+            ("min.insync.replicas", "1"),
+            ("message.timestamp.type", "CreateTime"),
+            ("cleanup.policy", "compact"),
+            ("retention.ms", "3600000"),
+            ("retention.bytes", "1073741824"),
+        ] {
+            let told = complaints(&options, with(name, value));
+            assert!(told.len() == 1 && told[0].starts_with(name), "{name}: {told:?}");
+        }
         let alone = KafkaOptions { replication: 1, ..options };
-        assert!(complaints(&alone, 1, "LogAppendTime", "delete").is_empty(), "one copy, one in sync");
+        assert!(complaints(&alone, with("min.insync.replicas", "1")).is_empty(), "one copy, one in sync");
     }
 }

@@ -21,13 +21,21 @@ pub(super) fn unanswered(what: impl Into<String>, cause: KafkaError) -> BackendE
 /// The context of clients whose calls tell what went wrong; it remembers why.
 #[derive(Default)]
 pub(super) struct Quiet {
-    reason: Mutex<Option<String>>,
+    complaint: Mutex<Option<Complaint>>,
+}
+
+/// What the client library complained of.
+pub(super) struct Complaint {
+    /// Of which kind it is, as far as the library tells.
+    pub(super) code: Option<RDKafkaErrorCode>,
+    /// In its own words.
+    pub(super) reason: String,
 }
 
 impl Quiet {
     /// What the client library last complained of, once.
-    pub(super) fn reason(&self) -> Option<String> {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub(super) fn complaint(&self) -> Option<Complaint> {
+        self.complaint.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -39,8 +47,10 @@ impl ClientContext for Quiet {
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "Kafka client");
         // That all brokers are down follows from the others.
-        if error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
-            *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+        let code = error.rdkafka_error_code();
+        if code != Some(RDKafkaErrorCode::AllBrokersDown) {
+            let complaint = Complaint { code, reason: reason.to_owned() };
+            *self.complaint.lock().unwrap_or_else(PoisonError::into_inner) = Some(complaint);
         }
     }
 }
