@@ -10,13 +10,14 @@ use anyhow::Context;
 use arc_swap::ArcSwap;
 use doorbuster_engine::clock::Clock;
 use doorbuster_engine::engine::Shared;
+use doorbuster_engine::fault::BackendError;
 use doorbuster_engine::gate::{JwtKey, JwtRules, JwtVerifier};
 use doorbuster_engine::observed::Observed;
 use doorbuster_engine::sale::{Catalog, SaleState};
 use doorbuster_engine::stock::BucketId;
 use doorbuster_engine::workers::{
     Backends, Backpressure, Expirer, Rebuilder, Reconciler, Recorder, Releaser, Restocker, Running,
-    SaleClock, Sweeper, Watch, WatchLimits, Worker, start,
+    SaleClock, Sweeper, Watch, WatchLimits, Watchdog, Worker, start,
 };
 
 use tokio::sync::watch as signal;
@@ -52,9 +53,23 @@ pub struct App {
 }
 
 /// Whether buyers should be sent here.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Readiness {
     draining: AtomicBool,
+    /// Of this process's recorder, if it has one.
+    watchdog: Option<Arc<Watchdog>>,
+}
+
+/// Longest wait for one stage's answer: a probe that hears nothing knows less than one that hears who
+/// is silent. It is longer than the usual wait for a connection, whose end says more than this one's.
+const READY_ANSWER: Duration = Duration::from_secs(5);
+
+/// What a stage answers, or what is wrong with it.
+async fn in_time<T>(stage: &str, asked: impl Future<Output = Result<T, BackendError>>) -> Result<T, String> {
+    match tokio::time::timeout(READY_ANSWER, asked).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("{stage}: no answer within {} s", READY_ANSWER.as_secs())),
+    }
 }
 
 impl Readiness {
@@ -64,27 +79,26 @@ impl Readiness {
         if self.draining.load(Ordering::Relaxed) {
             reasons.push("the server is stopping".to_owned());
         }
-        if let Err(error) = shared.backends.ledger.positions().await {
-            reasons.push(error.to_string());
-        }
+        reasons.extend(in_time("ledger", shared.backends.ledger.positions()).await.err());
         if let Err(error) = shared.backends.queue.accepting() {
             reasons.push(error.to_string());
         }
         if shared.backpressure.is_on() {
             reasons.push("too many orders wait to be recorded".to_owned());
         }
+        reasons.extend(self.watchdog.as_ref().and_then(|watchdog| watchdog.complaint()));
         for sale in shared.catalog.load_full().sales() {
             if sale.terms.state != SaleState::Open {
                 continue;
             }
             let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
-            match (&sale.fence, shared.backends.stock.level(bucket).await) {
+            match (&sale.fence, in_time("stock", shared.backends.stock.level(bucket)).await) {
                 (Some(fence), _) => {
                     reasons.push(format!("sale {} is being rebuilt: {}", sale.id, fence.reason))
                 }
                 (None, Ok(Some(level))) if !level.loading && !level.fenced => {}
                 (None, Ok(_)) => reasons.push(format!("the stock of sale {} is not loaded", sale.id)),
-                (None, Err(error)) => reasons.push(error.to_string()),
+                (None, Err(reason)) => reasons.push(reason),
             }
         }
         reasons
@@ -124,9 +138,14 @@ impl App {
             ledger_silence_max: config.gate.ledger_silence_max,
         };
         watch(&shared, limits).refresh().await?;
-        let measured = workers(&shared, limits, config).into_iter();
+        let watchdog = config.server.roles.contains(&Role::Recorder).then(|| {
+            let clock = Arc::clone(&shared.backends.clock);
+            Arc::new(Watchdog::new(config.server.recorder_stall_max, clock))
+        });
+        let measured = workers(&shared, limits, config, watchdog.as_ref()).into_iter();
         let workers = start(measured.map(|(worker, idle)| (observed.worker(worker), idle)).collect());
-        let (readiness, site) = (Arc::new(Readiness::default()), Arc::new(site));
+        let readiness = Readiness { draining: AtomicBool::new(false), watchdog };
+        let (readiness, site) = (Arc::new(readiness), Arc::new(site));
         let public = if config.server.roles.contains(&Role::Gateway) {
             let started =
                 hot::start(&config.server, shared.clone(), Arc::clone(&site), Arc::clone(&readiness));
@@ -245,14 +264,20 @@ fn watch(shared: &Shared, limits: WatchLimits) -> Watch {
 const REBUILD_LEASE: Duration = Duration::from_secs(10);
 
 /// The workers of this process' roles with how long each waits when it has nothing to do.
-fn workers(shared: &Shared, limits: WatchLimits, config: &Config) -> Vec<(Box<dyn Worker>, Duration)> {
+fn workers(
+    shared: &Shared,
+    limits: WatchLimits,
+    config: &Config,
+    watchdog: Option<&Arc<Watchdog>>,
+) -> Vec<(Box<dyn Worker>, Duration)> {
     let backends = || shared.backends.clone();
     let ms = Duration::from_millis;
     // The directory lock proves that no other process rebuilds: nothing is waited for.
     let lease = if config.uses_data_dir() { Duration::ZERO } else { REBUILD_LEASE };
-    let mut workers: Vec<(Box<dyn Worker>, Duration)> = vec![(Box::new(watch(shared, limits)), ms(100))];
-    if config.server.roles.contains(&Role::Recorder) {
-        workers.push((Box::new(Recorder::new(backends(), ms(250))), ms(0)));
+    let watch = watch(shared, limits).telling(watchdog.cloned());
+    let mut workers: Vec<(Box<dyn Worker>, Duration)> = vec![(Box::new(watch), ms(100))];
+    if let Some(watchdog) = watchdog {
+        workers.push((watchdog.over(Box::new(Recorder::new(backends(), ms(250)))), ms(0)));
     }
     if config.server.roles.contains(&Role::Keeper) {
         workers.extend::<[(Box<dyn Worker>, Duration); 7]>([

@@ -74,6 +74,9 @@ pub struct Server {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "DurationText")]
     pub drain_timeout: Duration,
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "DurationText")]
+    pub recorder_stall_max: Duration,
 }
 
 /// What a process does.
@@ -256,6 +259,7 @@ impl Config {
             ("server.header_timeout", self.server.header_timeout),
             ("server.body_timeout", self.server.body_timeout),
             ("server.idle_timeout", self.server.idle_timeout),
+            ("server.recorder_stall_max", self.server.recorder_stall_max),
         ] {
             if value.is_zero() {
                 wrong.push(format!("`{key}` must be longer than nothing"));

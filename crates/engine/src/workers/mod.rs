@@ -14,6 +14,7 @@ mod sale_clock;
 mod set_aside;
 mod sweep;
 mod watch;
+mod watchdog;
 
 pub use expire::Expirer;
 pub use rebuild::{Progress, Rebuilder};
@@ -24,6 +25,7 @@ pub use restock::Restocker;
 pub use sale_clock::SaleClock;
 pub use sweep::Sweeper;
 pub use watch::{Backpressure, Watch, WatchLimits};
+pub use watchdog::Watchdog;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
 use super::round::{Round, Rounds};
-use super::{Backends, Step, Worker};
+use super::{Backends, Step, Watchdog, Worker};
 use crate::clock::Timestamp;
 use crate::delivery::Position;
 use crate::fault::BackendError;
@@ -66,6 +66,7 @@ pub struct Watch {
     recorded: Vec<Position>,
     /// When the ledger answered last, by the monotonic clock; its first answer is awaited from the start.
     ledger_heard: Duration,
+    watchdog: Option<Arc<Watchdog>>,
     rounds: Rounds,
 }
 
@@ -79,7 +80,13 @@ impl Watch {
     ) -> Self {
         let ledger_heard = backends.clock.monotonic();
         let (recorded, rounds) = (Vec::new(), Rounds::default());
-        Self { backends, catalog, backpressure, limits, recorded, ledger_heard, rounds }
+        Self { backends, catalog, backpressure, limits, recorded, ledger_heard, watchdog: None, rounds }
+    }
+
+    /// The same, which also tells `watchdog` how many orders wait.
+    #[must_use]
+    pub fn telling(self, watchdog: Option<Arc<Watchdog>>) -> Self {
+        Self { watchdog, ..self }
     }
 
     /// Reads the sales and replaces the catalog.
@@ -164,11 +171,15 @@ impl Worker for Watch {
         }
         let (ends, stock) = (self.backends.queue.end_positions().await, self.look_at_stock().await);
         let age = stock.as_ref().ok().map(|(age, _)| *age);
+        let lag = ends.as_ref().ok().map(|ends| behind(&self.recorded, ends));
         self.judge(&Pressure {
-            queue_lag: ends.as_ref().ok().map(|ends| behind(&self.recorded, ends)),
+            queue_lag: lag,
             outbox_age: age,
             ledger_silence: now.saturating_sub(self.ledger_heard),
         });
+        if let (Some(watchdog), Some(lag)) = (&self.watchdog, lag) {
+            watchdog.note_waiting(lag, self.recorded.iter().map(|it| it.next).sum());
+        }
         if let Ok((_, ahead_ms)) = stock {
             self.note_stock_ahead(ahead_ms);
         }

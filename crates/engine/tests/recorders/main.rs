@@ -2,7 +2,9 @@
 //! ledger: nothing is lost, and each record counts once.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+#[path = "../services/mod.rs"]
 mod services;
+mod stalled;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use std::time::Duration;
 use doorbuster_engine::audit;
 use doorbuster_engine::clock::{Clock, ManualClock};
 use doorbuster_engine::conformance::{sample, stock};
-use doorbuster_engine::ledger::{Books, Positions, Sales, SqliteLedger};
+use doorbuster_engine::ledger::{Ledger, SqliteLedger};
 use doorbuster_engine::order::{OrderId, OrderPlaced, OrderStatus, SaleId, Units};
 use doorbuster_engine::queue::{KafkaOptions, KafkaQueue, Queue, partition_of};
 use doorbuster_engine::sale::{LoaderToken, NewItem, NewSale};
@@ -31,11 +33,11 @@ const PARTITIONS: u32 = 4;
 
 /// One ledger with an open sale of 10,000 units, one topic, and the machines that share them.
 struct Shop {
-    ledger: Arc<SqliteLedger>,
+    ledger: Arc<dyn Ledger>,
     clock: Arc<ManualClock>,
     options: KafkaOptions,
     queue: Arc<KafkaQueue>,
-    _folder: TempDir,
+    _folder: Option<TempDir>,
 }
 
 impl Shop {
@@ -43,7 +45,12 @@ impl Shop {
         let folder = tempfile::tempdir().unwrap();
         let clock = stock::Bench::clock();
         let path = folder.path().join("ledger.sqlite");
-        let ledger = Arc::new(SqliteLedger::open(&path, Arc::clone(&clock) as _).unwrap());
+        let ledger = SqliteLedger::open(&path, Arc::clone(&clock) as _).unwrap();
+        let shop = Self::on(Arc::new(ledger), clock).await;
+        Self { _folder: Some(folder), ..shop }
+    }
+
+    async fn on(ledger: Arc<dyn Ledger>, clock: Arc<ManualClock>) -> Self {
         let name = services::own_name("orders");
         let options = KafkaOptions {
             topic: name.clone(),
@@ -53,7 +60,7 @@ impl Shop {
             ..KafkaOptions::new(services::address_of("KAFKA"))
         };
         let queue = Arc::new(KafkaQueue::connect(options.clone()).await.unwrap());
-        let shop = Self { ledger, clock, options, queue, _folder: folder };
+        let shop = Self { ledger, clock, options, queue, _folder: None };
         shop.open().await;
         shop
     }
@@ -87,11 +94,16 @@ impl Shop {
 
     /// What another process has: connections of its own to the same topic and ledger.
     async fn backends(&self) -> Backends {
+        self.backends_on(Arc::clone(&self.ledger)).await
+    }
+
+    /// The same, with a way of its own to the ledger too.
+    async fn backends_on(&self, ledger: Arc<dyn Ledger>) -> Backends {
         let stock = EmbeddedStock::new(Arc::clone(&self.clock) as _);
         Backends {
             stock: Arc::new(stock),
             queue: Arc::new(KafkaQueue::connect(self.options.clone()).await.unwrap()),
-            ledger: Arc::clone(&self.ledger) as _,
+            ledger,
             clock: Arc::clone(&self.clock) as _,
         }
     }
