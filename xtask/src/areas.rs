@@ -145,7 +145,7 @@ const TOOLS_PINNED: &str = "crates/server/tests/contract/requirements.txt";
 
 /// Whether a test of the engine is about several processes at once.
 fn in_distributed(test: &str) -> bool {
-    test == "recorders"
+    ["brokers", "recorders"].contains(&test)
 }
 
 /// Whether a test of the engine is about one backend, or what stands on one of each.

@@ -388,10 +388,7 @@ impl World {
     }
 
     pub(crate) fn token(&self, user: &str) -> String {
-        let now = self.clock.now().as_ms() / 1_000;
-        let claims = serde_json::json!({"sub": user, "iss": "shop", "aud": "doorbuster", "iat": now, "exp": now + 3_600});
-        let key = jsonwebtoken::EncodingKey::from_secret(SECRET).unwrap();
-        jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap()
+        token_of(user, self.clock.now())
     }
 
     pub(crate) async fn level(&self) -> Level {
@@ -420,7 +417,16 @@ fn open_queue(folder: &Path, next: u64, clock: Arc<dyn Clock>) -> EmbeddedQueue 
     EmbeddedQueue::open(&folder.join("queue"), |_| next, clock, QueueOptions::default()).unwrap()
 }
 
-fn verifier() -> JwtVerifier {
+/// A token of `user`, made at `now`.
+pub(crate) fn token_of(user: &str, now: Timestamp) -> String {
+    let now = now.as_ms() / 1_000;
+    let claims =
+        serde_json::json!({"sub": user, "iss": "shop", "aud": "doorbuster", "iat": now, "exp": now + 3_600});
+    let key = jsonwebtoken::EncodingKey::from_secret(SECRET).unwrap();
+    jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap()
+}
+
+pub(crate) fn verifier() -> JwtVerifier {
     let rules = JwtRules {
         issuer: "shop".into(),
         audience: "doorbuster".into(),
@@ -431,7 +437,7 @@ fn verifier() -> JwtVerifier {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test starts what the server would start")]
-fn engine(shared: Shared) -> Arc<Engine> {
+pub(crate) fn engine(shared: Shared) -> Arc<Engine> {
     let limits = BatcherLimits { call_timeout: Duration::from_secs(5), ..BatcherLimits::default() };
     let (batcher, work) = Batcher::new(Arc::clone(&shared.backends.stock), limits);
     tokio::spawn(work.run());
