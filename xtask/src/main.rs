@@ -131,6 +131,9 @@ enum ServicesTask {
         /// How many Kafka brokers; three keep every record three times
         #[arg(long, default_value = "1", value_parser = ["1", "3"])]
         brokers: String,
+        /// Start them in containers, by docker or podman
+        #[arg(long, conflicts_with = "install")]
+        containers: bool,
     },
     /// End what `up` started, and remove its folders
     Down,
@@ -142,6 +145,7 @@ const SERVICES_HELP: &str = "\
 Examples:
   eval \"$(cargo xtask services up)\"       start them and tell this shell where they are
   cargo xtask services up --brokers 3      three brokers, for tests of one that fails
+  cargo xtask services up --containers     the same in containers, without the ways in by TLS
   cargo xtask services down                end them
 
 A server named by DOORBUSTER_TEST_REDIS_URL, DOORBUSTER_TEST_POSTGRES_URL or DOORBUSTER_TEST_KAFKA_URL is
@@ -207,8 +211,9 @@ fn main() -> Result<ExitCode> {
         Task::Soak { first_seed, seeds, model_states, kill_rounds, fuzz_seconds } => {
             soak::run(&root, &soak::Lengths { first_seed, seeds, model_states, kill_rounds, fuzz_seconds })?
         }
-        Task::Services { what: ServicesTask::Up { install, brokers } } => {
-            services::up(&root, install, if brokers == "3" { 3 } else { 1 })?
+        Task::Services { what: ServicesTask::Up { install, brokers, containers } } => {
+            let brokers = if brokers == "3" { 3 } else { 1 };
+            services::up(&root, services::Wish { install, brokers, containers })?
         }
         Task::Services { what: ServicesTask::Down } => services::down(&root).map(|()| true)?,
         Task::Services { what: ServicesTask::Status } => services::status(&root).map(|()| true)?,

@@ -142,8 +142,13 @@ fn recipe(folder: &Path, libraries: &Path, nodes: &[Node], index: usize, secured
         folder: home,
         run_as: None,
         interrupt: false,
-        answers: Box::new(move || says(clients, &API_VERSIONS, &QUESTION_ID)),
+        answers: Box::new(move || answers(clients)),
     })
+}
+
+/// Whether a broker at `address` takes part in its cluster.
+pub fn answers(address: SocketAddr) -> bool {
+    says(address, &API_VERSIONS, &QUESTION_ID)
 }
 
 /// What a question is told from others by.

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 
 use crate::certificates::Certificates;
 use crate::command::output_of;
-use crate::launch::{self, Recipe, free_ports};
+use crate::launch::{self, Recipe, free_ports, says};
 use crate::server::Server;
 
 /// The server program. Debian keeps it off the search path, with its tools beside it.
@@ -143,6 +143,13 @@ fn recipe(
         interrupt: true,
         answers: Box::new(answers),
     })
+}
+
+/// Whether a PostgreSQL at `address` lets the user `postgres` into the database `doorbuster` without a
+/// password: length and version 3.0 of the protocol, the parameters, and its "authentication is done".
+pub fn answers(address: SocketAddr) -> bool {
+    const STARTUP: &[u8; 43] = b"\0\0\0\x2b\0\x03\0\0user\0postgres\0database\0doorbuster\0\0";
+    says(address, STARTUP, b"R\0\0\0\x08\0\0\0\0")
 }
 
 fn login(command: &mut Command, address: SocketAddr) -> &mut Command {

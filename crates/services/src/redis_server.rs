@@ -1,5 +1,6 @@
 //! A private Redis, set up as we recommend it: it evicts nothing and keeps an append-only file.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -37,7 +38,12 @@ pub fn start_with(settings: &[&str]) -> Result<Server> {
         log: folder.join("log"),
         run_as: None,
         interrupt: false,
-        answers: Box::new(move || says(address, b"PING\r\n", b"+PONG")),
+        answers: Box::new(move || answers(address)),
     };
     Server::start(format!("redis://{address}"), folder, Ok(vec![recipe]))
+}
+
+/// Whether a Redis at `address` takes commands.
+pub fn answers(address: SocketAddr) -> bool {
+    says(address, b"PING\r\n", b"+PONG")
 }

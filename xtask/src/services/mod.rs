@@ -3,6 +3,7 @@
 //! The package `doorbuster-services` knows how each is started. `state.rs` keeps what runs in `target/services/state.json`, written after each start, so
 //! that whoever comes next finds the servers again and can end them, also after a crash.
 
+mod containers;
 mod state;
 
 use std::path::Path;
@@ -11,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use doorbuster_services::{Server, kafka, postgres, redis_server};
 
 use crate::requirements::{self, Absence, Requirement, Source};
+use containers::Engine;
 use state::{Kept, State};
 
 const fn fatal(program: &'static str, why: &'static str, package: &'static str) -> Requirement {
@@ -78,6 +80,17 @@ impl Service {
     }
 }
 
+/// How services are wanted.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish {
+    /// Whether missing programs are installed.
+    pub(crate) install: bool,
+    /// How many Kafka brokers.
+    pub(crate) brokers: usize,
+    /// In containers, also where the programs are there.
+    pub(crate) containers: bool,
+}
+
 /// What a start is told.
 struct Start<'a> {
     /// The repository's root.
@@ -109,7 +122,8 @@ impl<'a> Lent<'a> {
     /// One does not start; the message has the end of its log.
     pub(crate) fn ensure(&mut self, wanted: &[&'static Service]) -> Result<bool> {
         let before = State::read(self.root)?;
-        let outcome = bring_up(self.root, wanted, self.install, 1);
+        let outcome =
+            bring_up(self.root, wanted, Wish { install: self.install, brokers: 1, containers: false });
         // Also after an error: what started before it must end.
         let state = State::read(self.root)?;
         let new = |service: &&&Service| !before.holds(service.name) && state.holds(service.name);
@@ -150,8 +164,8 @@ pub(crate) fn are_installed(wanted: &[&Service], install: bool) -> Result<bool> 
 ///
 /// # Errors
 /// One does not start; the message has the end of its log.
-pub(crate) fn up(root: &Path, install: bool, brokers: usize) -> Result<bool> {
-    if !bring_up(root, ALL, install, brokers)? {
+pub(crate) fn up(root: &Path, wish: Wish) -> Result<bool> {
+    if !bring_up(root, ALL, wish)? {
         return Ok(false);
     }
     let state = State::read(root)?;
@@ -201,18 +215,42 @@ fn variables(service: &Service, server: &Kept) -> impl Iterator<Item = (String, 
     std::iter::once((service.variable.to_owned(), server.url.clone())).chain(more)
 }
 
-fn bring_up(root: &Path, wanted: &[&Service], install: bool, brokers: usize) -> Result<bool> {
+/// Where servers are started.
+enum Way {
+    /// As processes of this machine.
+    Here,
+    /// In containers.
+    In(Engine),
+}
+
+/// Where `wanted` can be started; nothing when their programs are missing and no engine answers.
+fn way_of(wanted: &[&Service], wish: Wish) -> Result<Option<Way>> {
+    let way = if wish.containers {
+        Way::In(Engine::find().context("no container engine answers: start docker or podman")?)
+    } else {
+        if are_installed(wanted, wish.install)? {
+            return Ok(Some(Way::Here));
+        }
+        let Some(engine) = Engine::find() else { return Ok(None) };
+        eprintln!("services: {} answers, so containers take their place", engine.name());
+        Way::In(engine)
+    };
+    if wish.brokers > 1 {
+        bail!("containers have one broker: three need Kafka's own libraries, without --containers");
+    }
+    Ok(Some(way))
+}
+
+fn bring_up(root: &Path, wanted: &[&Service], wish: Wish) -> Result<bool> {
     let wanted: Vec<&Service> =
         wanted.iter().copied().filter(|service| !service.is_named_outside()).collect();
-    if !are_installed(&wanted, install)? {
-        return Ok(false);
-    }
+    let Some(way) = way_of(&wanted, wish)? else { return Ok(false) };
 
     for service in wanted {
         let mut state = State::read(root)?;
         if let Some(server) = state.server(service.name) {
             if server.runs() {
-                if service.name == KAFKA.name && server.processes.len() < brokers {
+                if service.name == KAFKA.name && server.nodes() < wish.brokers {
                     bail!("Kafka runs with fewer brokers: `cargo xtask services down` first");
                 }
                 eprintln!("services: {} runs already at {}", service.name, server.url);
@@ -223,10 +261,16 @@ fn bring_up(root: &Path, wanted: &[&Service], install: bool, brokers: usize) -> 
             state.write(root)?;
         }
         eprintln!("services: starting {}", service.name);
-        let started = (service.start)(&Start { root, brokers });
+        let started = match &way {
+            Way::Here => {
+                let started = (service.start)(&Start { root, brokers: wish.brokers });
+                started.map(|server| Kept::of(service.name, server))
+            }
+            Way::In(engine) => engine.start(service.name).map(|it| Kept::contained(service.name, it)),
+        };
         let server = started.with_context(|| format!("{} does not start", service.name))?;
         eprintln!("services: {} answers at {}", service.name, server.url);
-        state.add(Kept::of(service.name, server));
+        state.add(server);
         state.write(root)?;
     }
     Ok(true)

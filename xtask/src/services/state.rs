@@ -10,6 +10,8 @@ use anyhow::{Context as _, Result};
 use doorbuster_services::{Process, Server};
 use serde::{Deserialize, Serialize};
 
+use super::containers::Container;
+
 /// Where the file is, from the repository's root.
 const FILE: &str = "target/services/state.json";
 
@@ -31,6 +33,9 @@ pub(super) struct Kept {
     pub(super) more: BTreeMap<String, String>,
     /// Its processes.
     pub(super) processes: Vec<Process>,
+    /// Its containers, where it has some instead.
+    #[serde(default)]
+    pub(super) containers: Vec<Container>,
     /// Its folders, which go when it ends.
     pub(super) folders: Vec<PathBuf>,
     /// When it was started, in seconds since 1970.
@@ -89,16 +94,38 @@ impl Kept {
         let (url, more) = (server.url.clone(), server.more.clone());
         let (processes, folder) = server.keep();
         let since = seconds_since_1970();
-        Self { service: service.to_owned(), url, more, processes, folders: vec![folder], since }
+        let (service, containers, folders) = (service.to_owned(), Vec::new(), vec![folder]);
+        Self { service, url, more, processes, containers, folders, since }
     }
 
-    /// Whether all its processes still run.
+    /// The same of one that runs in a container.
+    pub(super) fn contained(service: &str, (url, container): (String, Container)) -> Self {
+        Self {
+            service: service.to_owned(),
+            url,
+            more: BTreeMap::new(),
+            processes: Vec::new(),
+            containers: vec![container],
+            folders: Vec::new(),
+            since: seconds_since_1970(),
+        }
+    }
+
+    /// How many servers it is made of.
+    pub(super) fn nodes(&self) -> usize {
+        self.processes.len() + self.containers.len()
+    }
+
+    /// Whether all its processes and containers still run.
     pub(super) fn runs(&self) -> bool {
-        self.processes.iter().all(Process::runs)
+        self.processes.iter().all(Process::runs) && self.containers.iter().all(Container::runs)
     }
 
-    /// Ends exactly its processes and removes its folders. Repeated, it does nothing.
+    /// Ends exactly its processes and containers, and removes its folders. Repeated, it does nothing.
     pub(super) fn end(&self) -> Result<()> {
+        for container in &self.containers {
+            container.end()?;
+        }
         for process in &self.processes {
             process.end()?;
         }
@@ -115,10 +142,12 @@ impl Kept {
 
     /// One line for a person.
     pub(super) fn line(&self) -> String {
-        let pids: Vec<String> = self.processes.iter().map(|process| process.pid().to_string()).collect();
         let minutes = seconds_since_1970().saturating_sub(self.since) / 60;
-        let folders: Vec<String> = self.folders.iter().map(|folder| folder.display().to_string()).collect();
-        format!("{}  for {minutes} min, pid {}, in {}", self.url, pids.join(", "), folders.join(", "))
+        let pids = self.processes.iter().map(|process| format!(", pid {}", process.pid()));
+        let containers = self.containers.iter().map(|container| format!(", container {}", container.id));
+        let folders = self.folders.iter().map(|folder| format!(", in {}", folder.display()));
+        let parts: String = pids.chain(containers).chain(folders).collect();
+        format!("{}  for {minutes} min{parts}", self.url)
     }
 }
 
@@ -149,6 +178,7 @@ mod tests {
             url: "redis://127.0.0.1:1".to_owned(),
             more: BTreeMap::new(),
             processes: vec![Process::of(child.id(), false).expect("it runs")],
+            containers: Vec::new(),
             folders: vec![folder.clone()],
             since: 0,
         };
