@@ -35,7 +35,7 @@ pub(crate) fn run(root: &Path, lines: &[Line], targets: &[&str], width: usize) -
         let missed: Vec<&str> = tests.iter().filter(|test| !passed(test)).copied().collect();
         let result =
             if missed.is_empty() { "ok".to_owned() } else { format!("FAILED: {}", missed.join(", ")) };
-        println!("{id:<5}{what:<width$}{result}");
+        println!("{id:<6}{what:<width$}{result}");
         all &= missed.is_empty();
     }
     if !all {
