@@ -165,19 +165,16 @@ impl Sweeper {
         tracing::info!(orders = again, "published orders again that the ledger did not know");
     }
 
-    /// Notes for every order whose place is not known how far its partition goes now: whatever was
-    /// published of it, here or by a gateway, stands before that.
+    /// Notes for every order how far its partition goes: whatever was published of it, here or by a
+    /// gateway, stands before that.
     async fn note_places(&mut self, entries: &[&Reservation]) -> Result<(), BackendError> {
-        let unread =
-            |entry: &&&Reservation| self.unknown.get(&entry.order).is_some_and(|it| it.behind.is_none());
-        let unread: Vec<&Reservation> = entries.iter().filter(unread).copied().collect();
-        if unread.is_empty() {
+        if entries.is_empty() {
             return Ok(());
         }
         let ends = self.backends.queue.end_positions().await?;
-        for entry in unread {
-            if let Some(it) = self.unknown.get_mut(&entry.order) {
-                it.behind = end_of(entry, &ends).cloned();
+        for entry in entries {
+            if let (Some(it), Some(end)) = (self.unknown.get_mut(&entry.order), end_of(entry, &ends)) {
+                it.note_end(end);
             }
         }
         Ok(())
@@ -185,6 +182,16 @@ impl Sweeper {
 }
 
 impl Unknown {
+    /// Notes the partition's end as read now. The first one after a publish stands; but a queue that ends
+    /// before it has lost what stood between, and one of another topic all of it: nobody will ever come
+    /// past the place that was noted.
+    fn note_end(&mut self, end: &Position) {
+        let stands = self.behind.as_ref().is_some_and(|it| it.topic == end.topic && it.next <= end.next);
+        if !stands {
+            self.behind = Some(end.clone());
+        }
+    }
+
     /// Whether the recorder has come past every place where the order's message could stand.
     fn is_due(&self, now: Duration, positions: &[Position]) -> bool {
         let passed = self.behind.as_ref().is_some_and(|end| reached(positions, std::slice::from_ref(end)));
@@ -234,6 +241,22 @@ impl Worker for Sweeper {
 mod tests {
     use super::*;
     use crate::conformance::sample;
+
+    #[test]
+    fn a_noted_end_stands_until_the_queue_has_lost_it() {
+        let mut unknown =
+            Unknown { behind: None, publishes: 1, not_before: Duration::ZERO, seen: Duration::ZERO };
+        let mut note = |end: Position| {
+            unknown.note_end(&end);
+            unknown.behind.clone()
+        };
+        let end = sample::position;
+        assert_eq!(note(end(5)), Some(end(5)));
+        assert_eq!(note(end(9)), Some(end(5)), "what came later is somebody else's");
+        assert_eq!(note(end(3)), Some(end(3)), "the queue lost its last records");
+        let anew = Position { topic: crate::delivery::TopicId("made anew".to_owned()), ..end(7) };
+        assert_eq!(note(anew.clone()), Some(anew));
+    }
 
     #[test]
     fn an_order_waits_for_its_own_partition_alone() {
