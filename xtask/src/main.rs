@@ -94,7 +94,7 @@ enum Task {
         #[arg(long, default_value_t = 20_000)]
         seeds: u64,
         /// States of the protocol's model to look at, at the least
-        #[arg(long, default_value_t = 10_000_000)]
+        #[arg(long, default_value_t = 20_000_000)]
         model_states: u64,
         /// How often the server is killed
         #[arg(long, default_value_t = 100)]
@@ -162,7 +162,7 @@ and Redis, read by their own clients afterwards, do not agree.";
 
 const SOAK_HELP: &str = "\
 Examples:
-  cargo xtask soak                                     20,000 new seeds, 10,000,000 states of the
+  cargo xtask soak                                     20,000 new seeds, 20,000,000 states of the
                                                        model, 100 kills, 5 minutes of fuzzing
   cargo xtask soak --seeds 0 --model-states 0 --kill-rounds 0 --fuzz-seconds 600
   cargo xtask soak --first-seed 90000 --seeds 100000 --model-states 0 --kill-rounds 0

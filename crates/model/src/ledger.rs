@@ -44,8 +44,9 @@ impl Protocol {
         let buyer = self.buyer(order);
         let after = |units: i8| units + i8::try_from(buyer.units).unwrap_or(i8::MAX);
         let fits = |units: i8, most: u8| after(units) <= i8::try_from(most).unwrap_or(i8::MAX);
-        fits(state.ledger.sold, self.scope.quantity)
-            && fits(state.ledger.buyers[usize::from(buyer.user)], self.scope.limit)
+        let room = fits(state.ledger.sold, self.scope.quantity) || self.has(Planted::RoomOnlyInStock);
+        let bought = state.ledger.buyers[usize::from(buyer.user)];
+        room && (fits(bought, self.scope.limit) || self.has(Planted::LimitOnlyInStock))
     }
 
     /// Applies the record at the ledger's position: the protocol's step 3.
@@ -54,6 +55,9 @@ impl Protocol {
         if state.status(order) != Status::Unknown {
             if self.has(Planted::StockRulesBeforeDuplicates) && !self.is_sellable(state, order) {
                 state.ledger.releases.add(order);
+            }
+            if self.has(Planted::CountsEveryRecord) && state.status(order).is_live() {
+                state.ledger.sold += i8::try_from(self.buyer(order).units).unwrap_or(i8::MAX);
             }
             return;
         }

@@ -13,9 +13,7 @@ impl Protocol {
             if self.may_begin(state, loader, self.scope.rebuilds) {
                 actions.push(Action::Begin { loader });
             }
-            for step in self.next_steps(state, loader) {
-                actions.push(Action::Load { loader, step });
-            }
+            actions.extend(self.next_step(state, loader).map(|step| Action::Load { loader, step }));
             // As the sweeper of its process does, and with that one's memory: not while the message may
             // still stand in the queue.
             for (order, epoch) in self.left_in_outboxes(state, loader) {
@@ -50,30 +48,26 @@ impl Protocol {
         state.loaders[usize::from(loader)] = Loader { stage: Stage::Begun, epoch, ..Loader::default() };
     }
 
-    /// What the loader may do next, by how far it came.
-    pub(crate) fn next_steps(&self, state: &State, loader: u8) -> impl Iterator<Item = Step> {
+    /// What the loader does next, by how far it came; nothing where it is idle or has to wait.
+    pub(crate) fn next_step(&self, state: &State, loader: u8) -> Option<Step> {
         let it = state.loaders[usize::from(loader)];
-        let (first, second) = match it.stage {
-            Stage::Idle => (None, None),
-            Stage::Begun => (Some(Step::FenceOld), None),
-            Stage::OldFenced => {
-                let waits = self.left_in_outboxes(state, loader).next().is_some();
-                ((!waits || self.has(Planted::EndBeforeOutbox)).then_some(Step::ReadEnd), None)
-            }
-            Stage::EndRead => (Some(Step::StoreBarrier), None),
-            Stage::BarrierStored if self.has_passed(state, it.epoch) => (Some(Step::BeginLoad), None),
-            Stage::BarrierStored => (Some(Step::LowerToEnd), None),
-            Stage::LoadBegun => (Some(Step::ReadSnapshot), None),
-            Stage::SnapshotRead => (Some(Step::LoadItems), None),
-            Stage::ItemsLoaded => (Some(Step::LoadHolds), None),
-            Stage::HoldsLoaded => (Some(Step::ReadBack), None),
-            Stage::ReadBack => (Some(Step::Flip), None),
-            Stage::Opened => (Some(Step::LiftFence), None),
-        };
-        // A queue that ends before the position is found when its end is read.
-        let second =
-            second.or((it.stage == Stage::OldFenced && state.queue.behind > 0).then_some(Step::LowerToEnd));
-        first.into_iter().chain(second)
+        let waits = self.left_in_outboxes(state, loader).next().is_some();
+        Some(match it.stage {
+            Stage::Idle => return None,
+            Stage::Begun => Step::FenceOld,
+            Stage::OldFenced if waits && !self.has(Planted::EndBeforeOutbox) => return None,
+            Stage::OldFenced if state.queue.behind > 0 => Step::LowerToEnd,
+            Stage::OldFenced => Step::ReadEnd,
+            Stage::EndRead => Step::StoreBarrier,
+            Stage::BarrierStored if self.has_passed(state, it.epoch) => Step::BeginLoad,
+            Stage::BarrierStored => Step::LowerToEnd,
+            Stage::LoadBegun => Step::ReadSnapshot,
+            Stage::SnapshotRead => Step::LoadItems,
+            Stage::ItemsLoaded => Step::LoadHolds,
+            Stage::HoldsLoaded => Step::ReadBack,
+            Stage::ReadBack => Step::Flip,
+            Stage::Opened => Step::LiftFence,
+        })
     }
 
     /// Orders in the outboxes of older epochs that the ledger does not know.
@@ -285,7 +279,7 @@ impl Protocol {
                     self.publish_outbox(state, LOADER, order, epoch);
                 }
             }
-            let Some(step) = self.next_steps(state, LOADER).last() else { return };
+            let Some(step) = self.next_step(state, LOADER) else { return };
             self.load(state, LOADER, step);
         }
     }

@@ -2,7 +2,8 @@
 //! has shown nothing before it has found these.
 //!
 //! The first group is the table of faults of the protocol's section 8, the second the sentences of
-//! which the protocol says that a model broke without them. [`Planted::NotedEndNeverLowered`] is
+//! which the protocol says that a model broke without them, the third three rules of the ledger without
+//! which the first invariants would never have failed anywhere. [`Planted::NotedEndNeverLowered`] is
 //! neither: the protocol lowers a barrier that lies beyond the queue's end, and says nothing of the
 //! end that a sweeper has noted; this model found that it needs the same.
 //!
@@ -75,11 +76,18 @@ pub enum Planted {
     NotedEndNeverLowered,
     /// A bucket opens whatever is in it by then.
     FlipWithoutReadBack,
+
+    /// The ledger takes what the stock gave, although nothing is left.
+    RoomOnlyInStock,
+    /// The ledger takes what the stock gave, although the user has enough.
+    LimitOnlyInStock,
+    /// Sold units are counted from records, not from the rows that they became.
+    CountsEveryRecord,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 32] = [
         Self::UniqueUser,
         Self::ReleaseByUser,
         Self::ReleaseOnFailedPublish,
@@ -109,5 +117,8 @@ impl Planted {
         Self::BarrierNeverLowered,
         Self::NotedEndNeverLowered,
         Self::FlipWithoutReadBack,
+        Self::RoomOnlyInStock,
+        Self::LimitOnlyInStock,
+        Self::CountsEveryRecord,
     ];
 }

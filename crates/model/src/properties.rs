@@ -23,7 +23,7 @@ pub fn of(scope: &Scope) -> Vec<Property<Protocol>> {
         Property::always("I14 sold out only when it was", |_, state| kept(state, Invariant::I14)),
         Property::always("I15 an epoch opens once", |_, state| kept(state, Invariant::I15)),
         Property::always("I16 no old order beside a newer stock", |_, state| kept(state, Invariant::I16)),
-        Property::always("I17 the stock is never ahead of the ledger", no_202_is_rejected),
+        Property::always("I17 the stock is never ahead of the ledger", stock_is_not_ahead),
         Property::always("I18 copies do not pile up", copies_do_not_pile_up),
         Property::always("I4 I6 I8 I12 I17 I18 hold at rest", in_order_at_rest),
         Property::sometimes("an order is recorded", an_order_is_recorded),
@@ -104,7 +104,7 @@ fn buckets_balance(protocol: &Protocol, state: &State) -> bool {
     })
 }
 
-fn no_202_is_rejected(_: &Protocol, state: &State) -> bool {
+fn stock_is_not_ahead(_: &Protocol, state: &State) -> bool {
     kept(state, Invariant::I17)
 }
 

@@ -46,6 +46,30 @@ pub enum Invariant {
     I18,
 }
 
+impl Invariant {
+    /// All of them.
+    pub const ALL: [Self; 18] = [
+        Self::I1,
+        Self::I2,
+        Self::I3,
+        Self::I4,
+        Self::I4b,
+        Self::I5,
+        Self::I6,
+        Self::I7,
+        Self::I8,
+        Self::I9,
+        Self::I10,
+        Self::I12,
+        Self::I13,
+        Self::I14,
+        Self::I15,
+        Self::I16,
+        Self::I17,
+        Self::I18,
+    ];
+}
+
 /// The memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Witness {
