@@ -183,7 +183,9 @@ impl Protocol {
         (it.live, it.closed, it.stage) = (live, closed, Stage::SnapshotRead);
     }
 
-    /// Writes one page, into a bucket that is loading and this loader's.
+    /// Writes one page, into a bucket that is loading and this loader's. A page that is there already
+    /// (of an earlier attempt, which a stock that went back brought again) is left as it is: reading
+    /// back decides.
     fn load_page(&self, state: &mut State, loader: u8, step: Step) {
         let it = state.loaders[usize::from(loader)];
         let held = self.units_of(it.live);
@@ -193,13 +195,15 @@ impl Protocol {
         if !mine && !self.has(Planted::StalledLoaderWrites) {
             return self.start_again(state, loader);
         }
-        let page = bucket.pages;
+        let again = !mine || self.has(Planted::PageWrittenAgain);
         let stage = match step {
+            Step::LoadItems if bucket.pages > 0 && !again => Stage::ItemsLoaded,
             Step::LoadItems => {
                 (bucket.allocated, bucket.free, bucket.pages) = (quantity, quantity, 1);
                 Stage::ItemsLoaded
             }
-            _ if page != 1 || bucket.free < held => return self.start_again(state, loader),
+            _ if bucket.pages > 1 && !again => Stage::HoldsLoaded,
+            _ if bucket.pages != 1 || bucket.free < held => return self.start_again(state, loader),
             _ => {
                 bucket.free -= held;
                 bucket.pages = 2;

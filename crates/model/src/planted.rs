@@ -4,7 +4,7 @@
 //! The first group is the table of faults of the protocol's section 8, the second the sentences of
 //! which the protocol says that a model broke without them, the third three rules of the ledger without
 //! which the first invariants would never have failed anywhere. [`Planted::NotedEndNeverLowered`] is
-//! neither: the protocol lowers a barrier that lies beyond the queue's end, and says nothing of the
+//! neither (nor is [`Planted::PageWrittenAgain`], which the engine's script refuses): the protocol lowers a barrier that lies beyond the queue's end, and says nothing of the
 //! end that a sweeper has noted; this model found that it needs the same.
 //!
 //! What this model cannot say, and where it is tested instead: a restock that counts twice, the
@@ -76,6 +76,8 @@ pub enum Planted {
     NotedEndNeverLowered,
     /// A bucket opens whatever is in it by then.
     FlipWithoutReadBack,
+    /// A page of a load is written again over what is there.
+    PageWrittenAgain,
 
     /// The ledger takes what the stock gave, although nothing is left.
     RoomOnlyInStock,
@@ -87,7 +89,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::UniqueUser,
         Self::ReleaseByUser,
         Self::ReleaseOnFailedPublish,
@@ -117,6 +119,7 @@ impl Planted {
         Self::BarrierNeverLowered,
         Self::NotedEndNeverLowered,
         Self::FlipWithoutReadBack,
+        Self::PageWrittenAgain,
         Self::RoomOnlyInStock,
         Self::LimitOnlyInStock,
         Self::CountsEveryRecord,

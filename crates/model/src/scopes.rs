@@ -91,7 +91,7 @@ const REWOUND: Budget = Budget { rewinds: 1, ..NO_FAULTS };
 const LOSING: Budget = Budget { losses: 1, duplicates: 1, dead_letters: 1, ..NO_FAULTS };
 
 /// The scopes of the test command.
-pub const TESTED: [Scope; 12] = [
+pub const TESTED: [Scope; 13] = [
     Scope {
         name: "calls repeated, orders end, two releasers",
         repeats: true,
@@ -128,6 +128,7 @@ pub const TESTED: [Scope; 12] = [
         ..REBUILT
     },
     Scope { name: "stock rewound", buyers: ALONE, expires: true, rebuilds: 2, faults: REWOUND, ..REBUILT },
+    Scope { name: "stock rewound, competing loaders", buyers: ALONE, loaders: 2, faults: REWOUND, ..REBUILT },
     Scope { name: "queue loses and repeats", sweepers: 2, faults: LOSING, ..Scope::LEAST },
     Scope {
         name: "queue loses under a rebuild",

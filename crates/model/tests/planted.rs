@@ -60,6 +60,7 @@ fn found_in(planted: Planted) -> (Scope, &'static str) {
             (Scope { buyers: ALONE, sweepers: 1, faults: losses, ..LEAST }, "I8")
         }
         Planted::FlipWithoutReadBack => (Scope { faults: rewinds, ..REBUILT }, "I12"),
+        Planted::PageWrittenAgain => (Scope { faults: rewinds, ..CONTENDED }, "I7"),
         Planted::RoomOnlyInStock => (Scope { buyers: LEAST.buyers, faults: rewinds, ..REBUILT }, "I1"),
         Planted::LimitOnlyInStock => (Scope { buyers: TWICE, quantity: 2, faults: rewinds, ..REBUILT }, "I3"),
         Planted::CountsEveryRecord => (Scope { faults: duplicates, ..LEAST }, "I2"),
