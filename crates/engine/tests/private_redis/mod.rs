@@ -63,23 +63,23 @@ pub(crate) struct Server {
 impl Server {
     /// A server with `arguments` beside those that every one has: no password, nothing kept on disk.
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::start_as("redis-server", |_, _| arguments.iter().map(|&it| it.to_owned()).collect())
+        Self::start_with(|_, _| arguments.iter().map(|&it| it.to_owned()).collect())
     }
 
     /// A server whose arguments depend on its port and folder.
-    pub(crate) fn start_as(program: &str, arguments: impl Fn(u16, &Path) -> Vec<String>) -> Self {
+    pub(crate) fn start_with(arguments: impl Fn(u16, &Path) -> Vec<String>) -> Self {
         // A free port may be somebody else's by the time the server asks for it.
         for _ in 0..20 {
             let folder = tempfile::tempdir().unwrap();
             let port = free_port();
             let arguments = arguments(port, folder.path());
-            let process = spawn(program, port, folder.path(), &arguments);
+            let process = spawn(port, folder.path(), &arguments);
             let mut server = Self { process, port, folder, arguments, login: Vec::new() };
             if server.is_up() {
                 return server;
             }
         }
-        panic!("{program} does not start; install the package that brings it (Debian: {program})");
+        panic!("redis-server does not start; install the package that brings it (Debian: redis-server)");
     }
 
     /// Whether it answers; false when it ended instead.
@@ -174,19 +174,14 @@ impl Server {
 
     /// Starts what was killed, on its port and folder.
     pub(crate) fn start_again(&mut self) {
-        let program = self.program();
         for _ in 0..20 {
             std::fs::write(self.log(), "").unwrap();
-            self.process = spawn(program, self.port, self.folder.path(), &self.arguments);
+            self.process = spawn(self.port, self.folder.path(), &self.arguments);
             if self.is_up() {
                 return;
             }
         }
-        panic!("{program} does not start again: {}", std::fs::read_to_string(self.log()).unwrap());
-    }
-
-    fn program(&self) -> &'static str {
-        if self.arguments.iter().any(|it| it == "--sentinel") { "redis-sentinel" } else { "redis-server" }
+        panic!("redis-server does not start again: {}", std::fs::read_to_string(self.log()).unwrap());
     }
 }
 
@@ -198,8 +193,9 @@ impl Drop for Server {
     }
 }
 
-fn spawn(program: &str, port: u16, folder: &Path, arguments: &[String]) -> Child {
-    let mut command = Command::new(program);
+/// A sentinel is the same program by another name, which is a package of its own: `--sentinel` does as well.
+fn spawn(port: u16, folder: &Path, arguments: &[String]) -> Child {
+    let mut command = Command::new("redis-server");
     if arguments.first().is_some_and(|it| it.ends_with(".conf")) {
         command.arg(&arguments[0]);
     }
@@ -215,7 +211,7 @@ fn spawn(program: &str, port: u16, folder: &Path, arguments: &[String]) -> Child
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     command.spawn().unwrap_or_else(|error| {
-        panic!("{program} cannot be started ({error}): install it (apt-get install {program})")
+        panic!("redis-server cannot be started ({error}): install it (apt-get install redis-server)")
     })
 }
 
@@ -318,7 +314,7 @@ pub(crate) struct Cluster {
 
 /// A node that belongs to no cluster yet.
 fn node() -> Server {
-    Server::start_as("redis-server", |_, _| {
+    Server::start_with(|_, _| {
         let bus = free_port().to_string();
         let cluster = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-node-timeout", "1000"];
         let kept = ["--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0"];
@@ -396,8 +392,7 @@ impl Watched {
         let port = master.port.to_string();
         let replica = Server::start(&[&quick[..], &["--replicaof", "127.0.0.1", &port]].concat());
         until("the replica follows", || replica.info("master_link_status") == "up");
-        let sentinels =
-            (0..3).map(|_| Server::start_as("redis-sentinel", |_, folder| sentinel(folder, &port)));
+        let sentinels = (0..3).map(|_| Server::start_with(|_, folder| sentinel(folder, &port)));
         let watched = Self { master, replica, sentinels: sentinels.collect() };
         until("the sentinels know each other and the replica", || {
             watched.sentinels.iter().all(|it| {
