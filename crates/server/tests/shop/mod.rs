@@ -25,6 +25,9 @@ pub(crate) const START_MS: i64 = 1_795_766_400_000;
 /// What every sale's payment window is, unless a test says otherwise.
 pub(crate) const WINDOW: Duration = Duration::from_secs(600);
 
+/// The releaser's first wait after a fault.
+const RETRY: Duration = Duration::from_millis(50);
+
 /// How long the gate repeats a "sold out" of the stock.
 pub(crate) const FLAG_LIFE: Duration = Duration::from_millis(200);
 
@@ -381,6 +384,8 @@ impl Shop {
                 if at_rest {
                     return;
                 }
+                // A worker that met a stock that was still loading waits by this clock before it looks again.
+                self.clock.advance(RETRY);
                 pace.tick().await;
             }
         };
