@@ -13,13 +13,14 @@ use doorbuster_engine::engine::Shared;
 use doorbuster_engine::fault::BackendError;
 use doorbuster_engine::gate::{JwtKey, JwtRules, JwtVerifier};
 use doorbuster_engine::observed::Observed;
-use doorbuster_engine::sale::{Catalog, SaleState};
+use doorbuster_engine::sale::{Catalog, Sale, SaleState};
 use doorbuster_engine::stock::BucketId;
 use doorbuster_engine::workers::{
     Backends, Backpressure, Expirer, Rebuilder, Reconciler, Recorder, Releaser, Restocker, Running,
     SaleClock, Sweeper, Watch, WatchLimits, Watchdog, Worker, start,
 };
 
+use futures_util::future::join_all;
 use tokio::sync::watch as signal;
 use tokio::task::JoinHandle;
 
@@ -83,25 +84,25 @@ impl Readiness {
         if let Err(error) = shared.backends.queue.accepting() {
             reasons.push(error.to_string());
         }
-        if shared.backpressure.is_on() {
-            reasons.push("too many orders wait to be recorded".to_owned());
-        }
+        reasons.extend(shared.backpressure.cause());
         reasons.extend(self.watchdog.as_ref().and_then(|watchdog| watchdog.complaint()));
-        for sale in shared.catalog.load_full().sales() {
-            if sale.terms.state != SaleState::Open {
-                continue;
-            }
-            let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
-            match (&sale.fence, in_time("stock", shared.backends.stock.level(bucket)).await) {
-                (Some(fence), _) => {
-                    reasons.push(format!("sale {} is being rebuilt: {}", sale.id, fence.reason))
-                }
-                (None, Ok(Some(level))) if !level.loading && !level.fenced => {}
-                (None, Ok(_)) => reasons.push(format!("the stock of sale {} is not loaded", sale.id)),
-                (None, Err(reason)) => reasons.push(reason),
-            }
-        }
+        let catalog = shared.catalog.load_full();
+        let open = catalog.sales().iter().filter(|sale| sale.terms.state == SaleState::Open);
+        reasons.extend(join_all(open.map(|sale| not_selling(shared, sale))).await.into_iter().flatten());
         reasons
+    }
+}
+
+/// Why an open sale does not sell.
+async fn not_selling(shared: &Shared, sale: &Sale) -> Option<String> {
+    if let Some(fence) = &sale.fence {
+        return Some(format!("sale {} is being rebuilt: {}", sale.id, fence.reason));
+    }
+    let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
+    match in_time("stock", shared.backends.stock.level(bucket)).await {
+        Ok(Some(level)) if !level.loading && !level.fenced => None,
+        Ok(_) => Some(format!("the stock of sale {} is not loaded", sale.id)),
+        Err(reason) => Some(reason),
     }
 }
 

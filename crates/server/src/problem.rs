@@ -56,7 +56,7 @@ words! {
     HEAD_TOO_LARGE = 431, "Head too large", "The request's head is longer than 8 KiB or has more than 64 headers.";
     INTERNAL = 500, "Internal error", "Something went wrong here. The request may be repeated; the log has the cause under this request id.";
     NOT_READY = 503, "Not ready", "The sale is not selling at this moment. Try again shortly.";
-    BUSY = 503, "Busy", "Too much is waiting right now. Try again shortly; nothing was taken.";
+    BUSY = 503, "Busy", "No orders are taken right now. Try again shortly; nothing was taken.";
     OUTCOME_UNKNOWN = 503, "Outcome unknown", "Your order may have been placed and will be settled. Ask for it by its id, or repeat the purchase: you will not buy twice.";
     UNAVAILABLE = 503, "Unavailable", "A part of the system does not answer. Try again shortly.";
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use async_trait::async_trait;
 
 use super::round::{Round, Rounds};
 use super::{Backends, Step, Watchdog, Worker};
 use crate::clock::Timestamp;
 use crate::delivery::Position;
-use crate::fault::BackendError;
+use crate::fault::{BackendError, Fault, Layer};
 use crate::order::Epoch;
 use crate::sale::Catalog;
 use crate::stock::BucketId;
@@ -43,10 +43,15 @@ const CLOCK_GRAIN_MS: u64 = 2;
 /// A difference that somebody should mend.
 const CLOCK_WARNING_MS: u64 = 100;
 
+/// Longest wait for one answer in a look: who is silent for longer is judged as silent, and holds up no
+/// judgement of the others.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
 /// Whether new orders are refused because something behind the gate is too far behind.
 #[derive(Debug, Default)]
 pub struct Backpressure {
     busy: AtomicBool,
+    cause: ArcSwapOption<String>,
 }
 
 impl Backpressure {
@@ -54,6 +59,25 @@ impl Backpressure {
     pub fn is_on(&self) -> bool {
         self.busy.load(Ordering::Relaxed)
     }
+
+    /// Why, in words for the staff; nothing while orders are taken.
+    pub fn cause(&self) -> Option<String> {
+        self.cause.load_full().map(|cause| cause.as_ref().clone())
+    }
+
+    fn set(&self, cause: Option<String>) {
+        self.busy.store(cause.is_some(), Ordering::Relaxed);
+        self.cause.store(cause.map(Arc::new));
+    }
+}
+
+/// What is asked of a stage, or that it did not answer in time.
+async fn in_time<T>(
+    layer: Layer,
+    asked: impl Future<Output = Result<T, BackendError>>,
+) -> Result<T, BackendError> {
+    let silent = || BackendError::new(layer, Fault::Transient, "it does not answer the watch in time");
+    tokio::time::timeout(ANSWER_MAX, asked).await.unwrap_or_else(|_| Err(silent()))
 }
 
 /// Keeps the catalog fresh and the backpressure true.
@@ -162,14 +186,18 @@ impl Worker for Watch {
     /// What cannot be asked leaves the others to decide: with the ledger down, the lag grows from where
     /// it was last known, and the outbox grows old.
     async fn step(&mut self) -> Result<Step, BackendError> {
-        let refreshed = self.refresh().await;
-        let positions = self.backends.ledger.positions().await;
+        let Backends { ledger, queue, .. } = &self.backends;
+        let (refreshed, positions, ends, stock) = tokio::join!(
+            in_time(Layer::Ledger, self.refresh()),
+            in_time(Layer::Ledger, ledger.positions()),
+            in_time(Layer::Queue, queue.end_positions()),
+            in_time(Layer::Stock, self.look_at_stock()),
+        );
         let now = self.backends.clock.monotonic();
         if let Ok(positions) = &positions {
             self.recorded.clone_from(positions);
             self.ledger_heard = now;
         }
-        let (ends, stock) = (self.backends.queue.end_positions().await, self.look_at_stock().await);
         let age = stock.as_ref().ok().map(|(age, _)| *age);
         let lag = ends.as_ref().ok().map(|ends| behind(&self.recorded, ends));
         self.judge(&Pressure {
@@ -213,17 +241,23 @@ impl Watch {
 
     fn judge(&self, seen: &Pressure) {
         let was = self.backpressure.is_on();
-        let busy = self.limits.are_passed_by(seen, was);
-        self.backpressure.busy.store(busy, Ordering::Relaxed);
+        let cause = self.limits.passed_by(seen, was).or_else(|| {
+            // What cannot be asked leaves it as it was.
+            let unknown = seen.queue_lag.is_none() || seen.outbox_age.is_none();
+            if unknown { self.backpressure.cause() } else { None }
+        });
+        let busy = cause.is_some();
         if busy != was {
             tracing::warn!(
                 busy,
+                cause,
                 queue.lag = seen.queue_lag,
                 outbox.age_ms = seen.outbox_age.map(|age| age.as_millis()),
                 ledger.silent_ms = seen.ledger_silence.as_millis(),
                 "new orders are refused as BUSY while this is on"
             );
         }
+        self.backpressure.set(cause);
     }
 }
 
@@ -236,14 +270,17 @@ struct Pressure {
 }
 
 impl WatchLimits {
-    /// Half the limit to come back: a value that hovers around the limit does not flap. A ledger that
-    /// answers is no longer silent. What cannot be asked changes nothing.
-    fn are_passed_by(&self, seen: &Pressure, was: bool) -> bool {
+    /// Which limit is passed, in words. Half the limit to come back: a value that hovers around the limit
+    /// does not flap. A ledger that answers is no longer silent.
+    fn passed_by(&self, seen: &Pressure, was: bool) -> Option<String> {
         let share = if was { 2 } else { 1 };
-        let age_max = self.outbox_age_max / share;
-        seen.queue_lag.map_or(was, |lag| lag > self.queue_lag_max / u64::from(share))
-            || seen.outbox_age.map_or(was, |age| age > age_max)
-            || seen.ledger_silence > self.ledger_silence_max
+        let lag = seen.queue_lag.filter(|&lag| lag > self.queue_lag_max / u64::from(share));
+        let age = seen.outbox_age.filter(|&age| age > self.outbox_age_max / share);
+        let silence = Some(seen.ledger_silence).filter(|&silence| silence > self.ledger_silence_max);
+        silence
+            .map(|silence| format!("the ledger has not answered for {} s", silence.as_secs()))
+            .or_else(|| lag.map(|lag| format!("{lag} orders wait to be recorded")))
+            .or_else(|| age.map(|age| format!("an order has waited to be recorded for {} s", age.as_secs())))
     }
 }
 
@@ -274,11 +311,9 @@ mod tests {
             (Pressure { outbox_age: Some(s(15)), ..calm }, false, false),
             (Pressure { ledger_silence: s(21), ..calm }, true, true),
             (Pressure { ledger_silence: s(20), ..calm }, false, false),
-            (Pressure { queue_lag: None, ..calm }, false, true),
-            (Pressure { outbox_age: None, ..calm }, false, true),
         ] {
-            assert_eq!(limits.are_passed_by(&seen, false), from_calm, "{seen:?}");
-            assert_eq!(limits.are_passed_by(&seen, true), from_busy, "{seen:?}");
+            assert_eq!(limits.passed_by(&seen, false).is_some(), from_calm, "{seen:?}");
+            assert_eq!(limits.passed_by(&seen, true).is_some(), from_busy, "{seen:?}");
         }
     }
 
