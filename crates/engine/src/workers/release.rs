@@ -8,7 +8,7 @@ use super::set_aside::SetAside;
 use super::{Backends, Step, Worker};
 use crate::fault::BackendError;
 use crate::fault_points::FaultPoint;
-use crate::order::{OrderId, UserId};
+use crate::order::{OrderId, SaleId, UserId};
 use crate::stock::{BucketId, ReleaseOutcome};
 
 /// Rows handled in one step.
@@ -36,19 +36,20 @@ impl Releaser {
         let outcomes = match answer {
             Ok(outcomes) => outcomes,
             Err(error) => {
-                if self.aside.fault(bucket.sale, clock.monotonic()) {
+                self.aside.add(bucket.sale, clock.monotonic());
+                if self.aside.is_to_be_told(bucket.sale, clock.monotonic()) {
                     tracing::warn!(sale.id = %bucket.sale, error = error.chain(), "units could not be given back; they will be");
                 }
                 return Vec::new();
             }
         };
-        FaultPoint::Released.reached();
         let done = |outcome: &ReleaseOutcome| *outcome != ReleaseOutcome::NotNow;
         if outcomes.iter().all(done) {
+            FaultPoint::Released.reached();
             self.aside.sound(bucket.sale);
         } else {
             // A rebuild is under way, which is told elsewhere.
-            self.aside.fault(bucket.sale, clock.monotonic());
+            self.aside.add(bucket.sale, clock.monotonic());
         }
         let answered = orders.iter().zip(&outcomes).filter(|(_, outcome)| done(outcome));
         answered.map(|((order, _), _)| *order).collect()
@@ -62,20 +63,32 @@ impl Worker for Releaser {
     }
 
     async fn step(&mut self) -> Result<Step, BackendError> {
-        let waiting = self.aside.waiting(self.backends.clock.monotonic());
-        let rows = self.backends.ledger.releases_due(&waiting, STEP_MAX).await?;
-        let mut by_bucket: HashMap<BucketId, Vec<(OrderId, UserId)>> = HashMap::new();
-        for row in &rows {
-            let orders = by_bucket.entry(BucketId { sale: row.sale, epoch: row.epoch }).or_default();
-            orders.push((row.order, row.user.clone()));
+        // Sound sales first: those that are set aside may be slow to say that they still cannot.
+        let aside = self.aside.all();
+        let mut rows = self.backends.ledger.releases_due(&aside, STEP_MAX).await?;
+        if rows.len() < STEP_MAX && !aside.is_empty() {
+            let waiting = self.aside.waiting(self.backends.clock.monotonic());
+            let others = self.backends.ledger.releases_due(&waiting, STEP_MAX).await?;
+            if others.len() < STEP_MAX {
+                // Whoever has no row left was settled by another keeper.
+                let settled =
+                    |sale: &&SaleId| !waiting.contains(sale) && others.iter().all(|it| it.sale != **sale);
+                aside.iter().filter(settled).for_each(|sale| self.aside.sound(*sale));
+            }
+            rows.extend(others.into_iter().filter(|row| aside.contains(&row.sale)));
         }
-        let mut done = Vec::new();
+        let mut by_bucket: HashMap<BucketId, Vec<(OrderId, UserId)>> = HashMap::new();
+        for row in rows {
+            let orders = by_bucket.entry(BucketId { sale: row.sale, epoch: row.epoch }).or_default();
+            orders.push((row.order, row.user));
+        }
+        let (buckets, mut done) = (by_bucket.len(), Vec::new());
         for (bucket, orders) in by_bucket {
             done.extend(self.release(bucket, &orders).await);
         }
         if done.is_empty() {
-            // Rows of a sale that is set aside now may stand before those of others: look again at once.
-            return Ok(if rows.len() < STEP_MAX { Step::Idle } else { Step::Worked(0) });
+            // A sale that was set aside just now may have hidden the rows of others: look again at once.
+            return Ok(if buckets == 0 { Step::Idle } else { Step::Worked(0) });
         }
         self.backends.ledger.releases_done(&done).await?;
         Ok(Step::Worked(done.len() as u64))

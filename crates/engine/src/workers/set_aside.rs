@@ -20,27 +20,37 @@ pub(super) struct SetAside {
     sales: HashMap<SaleId, Wait>,
 }
 
+#[derive(Default)]
 struct Wait {
-    faults: u32,
+    times: u32,
     until: Duration,
-    told: Duration,
+    told: Option<Duration>,
 }
 
 impl SetAside {
-    /// The sales that wait now.
+    /// Every sale that is set aside, whether its time is over or not.
+    pub(super) fn all(&self) -> Vec<SaleId> {
+        self.sales.keys().copied().collect()
+    }
+
+    /// Those whose time is not over.
     pub(super) fn waiting(&self, now: Duration) -> Vec<SaleId> {
         self.sales.iter().filter(|(_, wait)| now < wait.until).map(|(sale, _)| *sale).collect()
     }
 
-    /// Sets a sale aside; answers whether to tell of it.
-    pub(super) fn fault(&mut self, sale: SaleId, now: Duration) -> bool {
-        let new = !self.sales.contains_key(&sale);
-        let wait = self.sales.entry(sale).or_insert(Wait { faults: 0, until: now, told: now });
-        wait.until = now + FIRST.saturating_mul(1 << wait.faults.min(10)).min(LONGEST);
-        wait.faults = wait.faults.saturating_add(1);
-        let tell = new || now.saturating_sub(wait.told) >= TELL_EVERY;
+    /// Sets a sale aside, for longer each time.
+    pub(super) fn add(&mut self, sale: SaleId, now: Duration) {
+        let wait = self.sales.entry(sale).or_default();
+        wait.until = now + FIRST.saturating_mul(1 << wait.times.min(10)).min(LONGEST);
+        wait.times = wait.times.saturating_add(1);
+    }
+
+    /// Whether to tell of the fault of a sale that is set aside: the first time, and now and then.
+    pub(super) fn is_to_be_told(&mut self, sale: SaleId, now: Duration) -> bool {
+        let wait = self.sales.entry(sale).or_default();
+        let tell = wait.told.is_none_or(|told| now.saturating_sub(told) >= TELL_EVERY);
         if tell {
-            wait.told = now;
+            wait.told = Some(now);
         }
         tell
     }
@@ -62,16 +72,19 @@ mod tests {
         while now < Duration::from_secs(60) {
             if aside.waiting(now).is_empty() {
                 tries += 1;
-                told += u32::from(aside.fault(sale, now));
+                aside.add(sale, now);
+                told += u32::from(aside.is_to_be_told(sale, now));
             }
             now += Duration::from_millis(10);
         }
         assert!((60..70).contains(&tries), "{tries}");
         assert!((10..=13).contains(&told), "{told}");
+        assert_eq!(aside.all(), [sale]);
         aside.sound(sale);
-        assert!(aside.waiting(now).is_empty());
-        assert!(aside.fault(sale, now), "a new fault is told at once");
+        assert!(aside.all().is_empty());
+        aside.add(sale, now);
         assert_eq!(aside.waiting(now + FIRST - Duration::from_millis(1)), [sale]);
         assert!(aside.waiting(now + FIRST).is_empty());
+        assert!(aside.is_to_be_told(sale, now), "a new fault is told at once, also behind a silent one");
     }
 }
