@@ -134,7 +134,9 @@ impl Engine {
         FaultPoint::Reserved.reached();
         let placed = OrderPlaced { reservation, price: claim.price };
         let published = self.shared.backends.queue.publish(std::slice::from_ref(&placed)).await;
-        FaultPoint::Acknowledged.reached();
+        if matches!(published.first(), Some(Ok(()))) {
+            FaultPoint::Acknowledged.reached();
+        }
         match published.into_iter().next() {
             Some(Ok(())) if replayed => {
                 PurchaseOutcome::Replayed { order: claim.order, status: OrderStatus::Pending, payable: false }

@@ -48,6 +48,11 @@ pub const NAMES: [(FaultPoint, &str); 16] = [
     (FaultPoint::RestockAdjusted, "restock.adjusted"),
 ];
 
+/// The environment asks for faults that cannot be had.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("DOORBUSTER_FAULT_POINTS: {0}")]
+pub struct NotArmed(String);
+
 /// Where a process is told what to do.
 const VARIABLE: &str = "DOORBUSTER_FAULT_POINTS";
 
@@ -56,9 +61,9 @@ const VARIABLE: &str = "DOORBUSTER_FAULT_POINTS";
 /// # Errors
 /// The environment asks for some.
 #[cfg(not(feature = "fault-points"))]
-pub fn check_environment() -> Result<(), String> {
+pub fn check_environment() -> Result<(), NotArmed> {
     match std::env::var_os(VARIABLE) {
-        Some(_) => Err(format!("{VARIABLE} is set, and this build has no fault points: unset it")),
+        Some(_) => Err(NotArmed("it is set, and this build has no fault points: unset it".to_owned())),
         None => Ok(()),
     }
 }
@@ -80,7 +85,7 @@ mod armed {
 
     use rustix::process::{Signal, getpid, kill_process};
 
-    use super::{FaultPoint, NAMES, VARIABLE};
+    use super::{FaultPoint, NAMES, NotArmed, VARIABLE};
 
     /// What happens at a point.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,28 +113,29 @@ mod armed {
     ///
     /// # Errors
     /// What cannot be understood of it, in words.
-    pub fn check_environment() -> Result<(), String> {
-        let text = std::env::var(VARIABLE).unwrap_or_default();
-        let armed = parse(&text).map_err(|why| format!("{VARIABLE}={text}: {why}"))?;
+    pub fn check_environment() -> Result<(), NotArmed> {
+        let armed = parse(&std::env::var(VARIABLE).unwrap_or_default())?;
         ARMED.get_or_init(|| armed);
         Ok(())
     }
 
-    fn parse(text: &str) -> Result<Vec<Armed>, String> {
+    fn parse(text: &str) -> Result<Vec<Armed>, NotArmed> {
         let parts = text.split(',').filter(|part| !part.is_empty());
         parts
             .map(|part| {
-                let (name, what) = part.split_once('=').ok_or_else(|| format!("{part} names no fault"))?;
+                let (name, what) =
+                    part.split_once('=').ok_or_else(|| NotArmed(format!("{part} names no fault")))?;
                 let known = NAMES.iter().find(|(_, known)| *known == name);
-                let point = known.ok_or_else(|| format!("there is no fault point {name}"))?.0;
+                let point = known.ok_or_else(|| NotArmed(format!("there is no fault point {name}")))?.0;
                 let (fault, at) = what.split_once('@').unwrap_or((what, "1"));
                 let fault = match fault {
                     "kill" => Fault::Kill,
                     "stop" => Fault::Stop,
-                    other => return Err(format!("{other} is no fault: kill or stop")),
+                    other => return Err(NotArmed(format!("{other} is no fault: kill or stop"))),
                 };
                 let at = at.parse().ok().filter(|&at| at > 0);
-                let at = at.ok_or_else(|| format!("{part}: a number from one on stands behind the @"))?;
+                let at =
+                    at.ok_or_else(|| NotArmed(format!("{part}: a number from one on stands behind the @")))?;
                 Ok(Armed { point, fault, at, reached: AtomicU64::new(0) })
             })
             .collect()

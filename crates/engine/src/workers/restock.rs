@@ -36,7 +36,9 @@ impl Restocker {
         FaultPoint::RestockWritten.reached();
         let bucket = BucketId { sale: intent.sale, epoch: intent.epoch };
         let outcome = self.backends.stock.adjust(bucket, intent.operation, intent.item, intent.units).await?;
-        FaultPoint::RestockAdjusted.reached();
+        if outcome == AdjustOutcome::Applied {
+            FaultPoint::RestockAdjusted.reached();
+        }
         let applied = match outcome {
             AdjustOutcome::Applied => true,
             AdjustOutcome::NotEnough { .. } => false,

@@ -152,7 +152,9 @@ impl Sweeper {
             }
         }
         let results = self.backends.queue.publish(due).await;
-        FaultPoint::Swept.reached();
+        if results.iter().any(Result::is_ok) {
+            FaultPoint::Swept.reached();
+        }
         let failed: Vec<BackendError> = results.into_iter().filter_map(Result::err).collect();
         if let Some(error) = failed.first() {
             tracing::warn!(

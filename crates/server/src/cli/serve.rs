@@ -53,7 +53,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<Verdict> {
     .collect();
     let config = args.source.read(&flags)?;
     telemetry::start(&config.log);
-    fault_points::check_environment().map_err(anyhow::Error::msg)?;
+    fault_points::check_environment()?;
     // Who serves no buyers has few connections.
     let gateway = config.server.roles.contains(&Role::Gateway);
     let files = gateway.then(|| limits::too_few(config.server.connections_max)).flatten();
