@@ -228,6 +228,7 @@ impl Operations {
     ) -> Result<DifferencesReport, BackendError> {
         let mut reconciler = Reconciler::new(self.backends.clone());
         let mut look = tokio::time::interval(COMPARE_EVERY);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let until = tokio::time::Instant::now() + patience;
         loop {
             look.tick().await;

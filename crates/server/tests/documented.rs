@@ -93,6 +93,22 @@ fn every_documented_operation_is_served_and_answers_as_documented() {
 }
 
 #[test]
+fn every_route_is_documented() {
+    for (source, name) in [("admin/mod.rs", "openapi-admin.json"), ("api/mod.rs", "openapi.json")] {
+        let source = std::fs::read_to_string(in_repository("crates/server/src").join(source)).unwrap();
+        let documented: BTreeSet<String> =
+            operations(&document(name)).into_iter().map(|(path, ..)| path).collect();
+        let routes = source.split(".route(\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+        let routes: Vec<String> = routes.map(|path| path.replace('}', "Id}")).collect();
+        assert!(routes.len() > 5, "{routes:?}");
+        for path in routes {
+            // The demo alone has this one.
+            assert!(documented.contains(&path) || path == "/demo/token", "{name} lacks {path}");
+        }
+    }
+}
+
+#[test]
 fn what_is_neither_documented_nor_served_is_answered_405_with_the_methods() {
     let server = Served::start();
     for (name, to) in [("openapi.json", server.public), ("openapi-admin.json", server.admin)] {

@@ -8,8 +8,10 @@ mod shop;
 use std::collections::HashSet;
 use std::time::Duration;
 
+use doorbuster_engine::order::{Epoch, UserId};
+use doorbuster_engine::stock::BucketId;
 use doorbuster_loadtest::AdminClient;
-use doorbuster_wire::{Restock, SaleDetail};
+use doorbuster_wire::{Repair, Restock, SaleDetail};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
@@ -293,6 +295,36 @@ async fn the_public_listener_knows_no_staff() {
         reply.refused(404, "NOT_FOUND");
     }
     assert_eq!(refusal(staff.close(&sale.id).await), (404, "NOT_FOUND".to_owned()));
+    shop.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_difference_between_stock_and_ledger_is_said_and_then_mended() {
+    let shop = Shop::open().await;
+    let sale = shop.sale(5).await;
+    let order = shop.buyer("alice").buy(&sale.item).await.accepted();
+    shop.recorded(&order).await;
+    until("the order is confirmed", async || shop.admin.audit().await.is_ok_and(|report| report.at_rest))
+        .await;
+    let look = Repair { dry_run: true };
+    let agreed = shop.admin.repair(&sale.id, &look).await.unwrap();
+    assert!(agreed.ok && agreed.differences == 0 && agreed.rebuilt.is_none(), "{agreed:?}");
+
+    // A fault of the program: a live order's unit is given back.
+    let bucket = BucketId { sale: sale.id.parse().unwrap(), epoch: Epoch(1) };
+    let held = [(order.parse().unwrap(), UserId::new("alice").unwrap())];
+    shop.app().backends().stock.release(bucket, &held).await.unwrap();
+    let found = shop.admin.repair(&sale.id, &look).await.unwrap();
+    assert!(!found.ok && found.rebuilt.is_none(), "{found:?}");
+    assert!(found.first[0].contains(&order), "{found:?}");
+
+    let mended = shop.admin.repair(&sale.id, &Repair { dry_run: false }).await.unwrap();
+    assert!(mended.ok && mended.rebuilt.is_some_and(|it| it.epoch == 2), "a rebuild in the next epoch");
+    assert_eq!(shop.admin.repair(&sale.id, &look).await.unwrap().differences, 0);
+    assert_eq!(shop.free(&sale, &sale.item).await, 4);
+    assert_eq!(refusal(shop.admin.repair("999", &look).await), (404, "SALE_NOT_FOUND".to_owned()));
+    let draft = shop.draft(Offer::default()).await;
+    assert_eq!(refusal(shop.admin.repair(&draft.id, &look).await).0, 409);
     shop.finish().await;
 }
 

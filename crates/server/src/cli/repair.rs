@@ -53,7 +53,8 @@ fn describe(report: &RepairReport) -> String {
     if report.differences == 0 {
         return format!("sale {}: stock and ledger agree; nothing was changed", report.sale_id);
     }
-    let mut text = format!("sale {}: {} differences", report.sale_id, report.differences);
+    let what = if report.differences == 1 { "difference" } else { "differences" };
+    let mut text = format!("sale {}: {} {what}", report.sale_id, report.differences);
     for difference in &report.first {
         text.push_str(&format!("\n- {difference}"));
     }
