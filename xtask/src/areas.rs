@@ -201,7 +201,7 @@ pub(crate) const TEST: [&str; 5] =
 fn unit(root: &Path) -> Result<Vec<Step>> {
     ensure!(root.join("crates").is_dir(), "there is no folder crates");
     let mut steps = vec![test(&["--lib", "--bins"]), test(&["--doc"])];
-    for package in ["crates/wire", "crates/loadtest", "crates/chaos"] {
+    for package in ["crates/wire", "crates/loadtest"] {
         // These may go without integration tests: their promises are tested beside the code.
         if !integration_tests(root, package)?.is_empty() {
             steps.push(chosen(root, package, |_| true, &[])?);

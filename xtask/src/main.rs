@@ -1,9 +1,9 @@
 //! Doorbuster's house commands: `cargo xtask test`, `tidy`, `services`, `stage`, `soak` and `bench`.
 //!
 //! `test.rs` runs the areas that `areas.rs` lists; `tidy/` holds the house rules that a tool can
-//! check; `services/` starts the servers that tests need; `stage/` plays a sale on them; `bench/` measures us beside yardsticks;
-//! `soak.rs` runs tests for long; `requirements.rs` knows the outside programs and how to get them. Nothing here depends on another package of the workspace, so a broken engine
-//! still gets its tests run.
+//! check; `services/` starts the servers that tests need; `stage/` plays a sale on them; `bench/`
+//! measures us beside yardsticks; `soak.rs` runs tests for long; `requirements.rs` knows the outside programs and how to
+//! get them. Of our packages, `crates/services` alone is known here, so a broken engine still gets its tests run.
 #![expect(clippy::print_stdout, reason = "a command line tool: printing is what it does")]
 
 mod areas;

@@ -11,6 +11,8 @@ use super::{Config, Role, Secret};
 
 /// The shortest silence that brokers let a member of a group have (`group.min.session.timeout.ms`).
 const POLL_INTERVAL_LEAST: Duration = Duration::from_secs(6);
+/// The longest that Kafka's client takes.
+const POLL_INTERVAL_MOST: Duration = Duration::from_secs(24 * 3_600);
 
 /// The stock's backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -247,10 +249,11 @@ impl Config {
                 wrong.push(format!("`{key}` must be longer than nothing"));
             }
         }
-        if self.kafka.poll_interval_max < POLL_INTERVAL_LEAST {
+        if !(POLL_INTERVAL_LEAST..=POLL_INTERVAL_MOST).contains(&self.kafka.poll_interval_max) {
             wrong.push(format!(
-                "`kafka.poll_interval_max` must be at least {}: brokers take no shorter one",
-                humantime::format_duration(POLL_INTERVAL_LEAST)
+                "`kafka.poll_interval_max` must be from {} to {}: Kafka takes no other one",
+                humantime::format_duration(POLL_INTERVAL_LEAST),
+                humantime::format_duration(POLL_INTERVAL_MOST)
             ));
         }
         for (key, fine) in [

@@ -112,7 +112,8 @@ fn a_wrong_value_is_an_error_that_names_its_key_its_place_and_what_is_right() {
         ("redis.response_timeout", "0s", "longer than nothing"),
         ("kafka.partitions", "0", "at least 1"),
         ("kafka.brokers", "", "must not be empty"),
-        ("kafka.poll_interval_max", "5s", "at least 6s"),
+        ("kafka.poll_interval_max", "5s", "from 6s to 1day"),
+        ("kafka.poll_interval_max", "25h", "from 6s to 1day"),
         ("postgres.schema", "", "must not be empty"),
     ] {
         let variable = format!("DOORBUSTER__{}", key.replace('.', "__").to_uppercase());
