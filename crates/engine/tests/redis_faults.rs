@@ -26,7 +26,13 @@ use support::{Publishing, SALE, World, accepted};
 const KEYS: [&str; 7] = ["cfg", "stk", "alc", "buy", "out", "gone", "ops"];
 
 async fn connect(server: &Server) -> Arc<dyn Stock> {
-    Arc::new(RedisStock::connect(RedisOptions::new(server.url())).await.unwrap())
+    Arc::new(RedisStock::connect(patient(server)).await.unwrap())
+}
+
+/// Waits for a reply as long as a busy machine may need.
+fn patient(server: &Server) -> RedisOptions {
+    let wait = Duration::from_secs(10);
+    RedisOptions { response_timeout: wait, connect_timeout: wait, ..RedisOptions::new(server.url()) }
 }
 
 fn key(name: &str) -> String {
@@ -43,7 +49,7 @@ async fn world_on(server: &Server) -> World {
 /// The stock as a process sees it that has just started.
 async fn stock_of(world: &World, server: &Server) -> Arc<dyn Stock> {
     let clock = RedisClock::Given(Arc::clone(&world.clock) as _);
-    Arc::new(RedisStock::connect(RedisOptions { clock, ..RedisOptions::new(server.url()) }).await.unwrap())
+    Arc::new(RedisStock::connect(RedisOptions { clock, ..patient(server) }).await.unwrap())
 }
 
 /// Lets the workers work until the sale sells in `epoch`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use doorbuster_chaos::buyers::{Plan, Shares};
-use doorbuster_chaos::checker::Circumstances;
+use doorbuster_chaos::checker::{Circumstances, check_progress};
 
 use crate::engines::Engines;
 use crate::scene::{Scene, Set};
@@ -15,6 +15,9 @@ use crate::waiting::lasting;
 const VICTIMS: [&str; 6] = ["gateway-1", "recorder-1", "keeper-1", "redis", "postgres", "kafka"];
 const BROKER_EVERY: u32 = 5;
 
+/// Most books that are kept on the way.
+const BOOKS_MAX: usize = 12;
+
 /// How often each is killed; the broker a fifth of it, and at least once.
 pub(crate) fn rounds() -> u32 {
     std::env::var("DOORBUSTER_FAILURES_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
@@ -23,8 +26,8 @@ pub(crate) fn rounds() -> u32 {
 /// Crowds come one after the other; in the middle of each, somebody is killed and started again.
 pub(crate) async fn run(engines: &mut Engines) -> Result<String> {
     let set = Set {
-        units: 300,
-        users: 150,
+        units: 200,
+        users: 80,
         window_s: 5,
         // Every answer is on the disk before it is given.
         redis: &["--appendonly", "yes", "--appendfsync", "always"],
@@ -32,6 +35,8 @@ pub(crate) async fn run(engines: &mut Engines) -> Result<String> {
     };
     let mut scene = Scene::open(engines, set).await?;
     let mut kills = BTreeMap::<&str, u32>::new();
+    // Books on the way: what they say must still hold in the end.
+    let mut seen = Vec::new();
     for round in 0..rounds() {
         for victim in VICTIMS {
             if victim == "kafka" && round % BROKER_EVERY != 0 {
@@ -45,9 +50,19 @@ pub(crate) async fn run(engines: &mut Engines) -> Result<String> {
             kill(&mut scene, victim).await?;
             *kills.entry(victim).or_default() += 1;
             crowd.join().await;
+            if seen.len() < BOOKS_MAX {
+                seen.push(scene.books().await?);
+            }
         }
     }
-    let books = scene.finish(Circumstances::default()).await?;
+    // Everything was started again at once, so what was cancelled is soon on sale.
+    let release_within = Some(Duration::from_secs(20));
+    let circumstances = Circumstances { release_within, ..Circumstances::default() };
+    let books = scene.finish(circumstances.clone()).await?;
+    for earlier in &seen {
+        let findings = check_progress(earlier, &books, &circumstances);
+        ensure!(findings.is_empty(), "the books went back: {findings:#?}");
+    }
     ensure!(books.sales[0].epoch == 1, "nothing was lost, so there was nothing to rebuild");
     Ok(format!("{kills:?}, {} orders", books.orders.len()))
 }

@@ -114,12 +114,17 @@ impl Player {
         stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
     }
 
-    /// Waits until it has ended, however.
-    pub(crate) async fn until_gone(&mut self) -> Result<()> {
-        let gone = until_async(PATIENCE, async || Ok(self.ended()?.is_some()));
-        ensure!(gone.await?, "{} does not end", self.name);
+    /// Waits until it has ended, however; answers its exit code.
+    pub(crate) async fn until_gone(&mut self) -> Result<Option<i32>> {
+        let mut status = None;
+        until_async(PATIENCE, async || {
+            status = self.ended()?;
+            Ok(status.is_some())
+        })
+        .await?;
+        let status = status.with_context(|| format!("{} does not end", self.name))?;
         self.child = None;
-        Ok(())
+        Ok(status.code())
     }
 
     /// Lets it go on, if it stands still.

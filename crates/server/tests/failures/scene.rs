@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use doorbuster_chaos::books::{Books, Sources};
+use doorbuster_chaos::books::{Books, Position, Sources};
 use doorbuster_chaos::buyers::{Crowd, Gateways, Offer, Plan};
 use doorbuster_chaos::checker::{Circumstances, check};
 use doorbuster_chaos::history::{History, Recorder};
@@ -16,6 +16,9 @@ use doorbuster_chaos::{ItemId, SaleId};
 use doorbuster_loadtest::{AdminClient, TokenSigner};
 use doorbuster_services::{Server, redis_server};
 use doorbuster_wire::{ItemDraft, SaleDraft};
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::producer::{FutureProducer, FutureRecord};
 use tempfile::TempDir;
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
@@ -195,23 +198,28 @@ impl<'e> Scene<'e> {
         settings.into_iter().map(|(key, value)| (variable(key), value)).collect()
     }
 
-    async fn open_sale(&mut self) -> Result<()> {
+    /// A sale like this scene's.
+    pub(crate) fn draft(&self) -> SaleDraft {
         let item = ItemDraft {
             product_id: "P-1".to_owned(),
             title: None,
             quantity: self.set.units,
-            price_minor: PRICE_MINOR.unsigned_abs().try_into()?,
+            price_minor: PRICE_MINOR,
             list_price_minor: None,
             currency: "EUR".to_owned(),
         };
-        let draft = SaleDraft {
+        SaleDraft {
             name: "Failures".to_owned(),
             opens_at: "2020-01-01T00:00:00Z".to_owned(),
             closes_at: "2099-01-01T00:00:00Z".to_owned(),
             payment_window_seconds: Some(self.set.window_s),
             max_units_per_user: Some(self.set.limit),
             items: vec![item],
-        };
+        }
+    }
+
+    async fn open_sale(&mut self) -> Result<()> {
+        let draft = self.draft();
         let staff = self.staff("keeper")?;
         let sale = staff.create_sale(&draft).await?;
         ensure!(staff.preheat(&sale.sale_id).await?.ok, "the preheat read back something else");
@@ -239,6 +247,11 @@ impl<'e> Scene<'e> {
     pub(crate) fn staff(&self, role: &str) -> Result<AdminClient> {
         let player = self.players.iter().find(|it| it.role == role).context("there is such a role")?;
         Ok(AdminClient::new(&format!("http://{}", player.admin), STAFF)?)
+    }
+
+    /// The staff's way in at a process by its name.
+    pub(crate) fn staff_at(&mut self, name: &str) -> Result<AdminClient> {
+        Ok(AdminClient::new(&format!("http://{}", self.player(name).admin), STAFF)?)
     }
 
     /// A process by its name, such as `recorder-1`.
@@ -284,6 +297,16 @@ impl<'e> Scene<'e> {
         self.ask_ledger(statements).await.map(drop)
     }
 
+    /// The number that a query of the ledger answers.
+    pub(crate) async fn number(&self, query: &str) -> Result<u64> {
+        let rows = self.ask_ledger(query).await?;
+        let row = rows.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        Ok(row.and_then(|row| row.get(0)).context("a row")?.parse()?)
+    }
+
     /// The sale's epoch, and whether a fence stands. The ledger alone is asked: the stock may be hurt.
     pub(crate) async fn epoch(&self) -> Result<(u64, bool)> {
         let rows = self.ask_ledger("SELECT epoch, fence_reason IS NOT NULL FROM sale WHERE id = 1").await?;
@@ -325,10 +348,9 @@ impl<'e> Scene<'e> {
 
     /// Appends a record as it stands to a partition of the topic.
     pub(crate) async fn append(&self, partition: i32, bytes: &[u8]) -> Result<()> {
-        let mut client = rdkafka::ClientConfig::new();
-        client.set("bootstrap.servers", &self.engines.kafka.url);
-        let client: rdkafka::producer::FutureProducer = client.create()?;
-        let record = rdkafka::producer::FutureRecord::<[u8], [u8]>::to(&self.name);
+        let client: FutureProducer =
+            ClientConfig::new().set("bootstrap.servers", &self.engines.kafka.url).create()?;
+        let record = FutureRecord::<[u8], [u8]>::to(&self.name);
         let sent = client.send(record.partition(partition).payload(bytes), REST).await;
         sent.map(drop).map_err(|(error, _)| error.into())
     }
@@ -346,7 +368,21 @@ impl<'e> Scene<'e> {
             redis: self.redis.url.clone(),
             prefix: format!("{}:", self.name),
         };
-        Ok(Books::read(&sources).await?)
+        let mut books = Books::read(&sources).await?;
+        books.ends = self.ends(&books)?;
+        Ok(books)
+    }
+
+    /// How far the topic goes, by a Kafka client of our own.
+    fn ends(&self, books: &Books) -> Result<Vec<Position>> {
+        let client: BaseConsumer =
+            ClientConfig::new().set("bootstrap.servers", &self.engines.kafka.url).create()?;
+        let end = |position: &Position| -> Result<Position> {
+            let partition = i32::try_from(position.partition)?;
+            let (_, next) = client.fetch_watermarks(&self.name, partition, REST)?;
+            Ok(Position { next: next.try_into()?, ..position.clone() })
+        };
+        books.positions.iter().map(end).collect()
     }
 
     /// Heals what is broken, waits until the sale is at rest, and holds the clients' history against the
@@ -354,11 +390,11 @@ impl<'e> Scene<'e> {
     pub(crate) async fn finish(&mut self, circumstances: Circumstances) -> Result<Books> {
         self.heal().await?;
         let staff = self.staff("keeper")?;
-        let mut last = String::new();
+        let (mut last, mut audited) = (String::new(), Vec::new());
         let rest = until_async(REST, async || {
             match staff.audit().await {
                 Ok(report) if report.at_rest => {
-                    last = format!("{:?}", report.findings);
+                    audited = report.findings;
                     return Ok(true);
                 }
                 Ok(report) => last = format!("not at rest: {:?}", report.findings),
@@ -371,9 +407,10 @@ impl<'e> Scene<'e> {
         let circumstances = Circumstances { at_rest: true, ..circumstances };
         let findings = check(&self.history(), &books, &circumstances);
         ensure!(findings.is_empty(), "the checker found: {findings:#?}");
-        if !circumstances.stock_lost {
-            ensure!(last == "[]", "the product's own audit found: {last}");
-        }
+        // A stock that went back has given steps twice, which is told as evidence for ever.
+        let excused = |invariant: &str| circumstances.stock_lost && ["I9", "I15", "I17"].contains(&invariant);
+        audited.retain(|finding| !excused(&finding.invariant));
+        ensure!(audited.is_empty(), "the product's own audit found: {audited:?}");
         self.held = true;
         Ok(books)
     }

@@ -135,15 +135,18 @@ pub(crate) async fn f18(engines: &mut Engines) -> Result<String> {
 /// Before it, two keepers preheat the same sale at once.
 pub(crate) async fn f19(engines: &mut Engines) -> Result<String> {
     let mut scene = Scene::open(engines, Set { keepers: 2, ..Set::default() }).await?;
-    let id = scene.offer.sale.to_string();
-    let staff = scene.staff("keeper")?;
-    let both = futures_util::future::join_all((0..2).map(|_| {
-        let (staff, id) = (staff.another(), id.clone());
-        async move { staff.preheat(&id).await }
-    }));
-    for report in both.await {
-        ensure!(report?.ok, "a second preheat found something else");
-    }
+    // Another sale, which has no stock yet: both keepers load it at the same time.
+    let draft = scene.draft();
+    let (one, other) = (scene.staff_at("keeper-1")?, scene.staff_at("keeper-2")?);
+    let fresh = one.create_sale(&draft).await?.sale_id;
+    let (first, second) = futures_util::future::join(one.preheat(&fresh), other.preheat(&fresh)).await;
+    let (first, second) = (first?, second?);
+    ensure!(first.ok && first == second, "two preheats at once: {first:?}, {second:?}");
+    let fresh = one.sale(&fresh).await?;
+    ensure!(
+        (fresh.epoch, fresh.items[0].free) == (1, Some(scene.set.units)),
+        "two preheats at once left {fresh:?}"
+    );
     let crowd = scene.crowd(scene.plan()?);
     sold(&crowd, 40).await?;
     // Both may be the loader: whichever it is stands still, the other one is let go on.
@@ -210,8 +213,9 @@ pub(crate) async fn f22(engines: &mut Engines) -> Result<String> {
 
 /// Backends are killed in the middle of their work, and somebody's transaction holds the item's row.
 pub(crate) async fn f23(engines: &mut Engines) -> Result<String> {
-    let mut scene = Scene::open(engines, Set::default()).await?;
-    let crowd = scene.crowd(scene.plan()?);
+    let set = Set { units: 2_000, users: 3_000, ..Set::default() };
+    let mut scene = Scene::open(engines, set).await?;
+    let crowd = scene.crowd(Plan { lanes: 8, ..scene.plan()? });
     sold(&crowd, 20).await?;
     let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                 WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
@@ -221,17 +225,21 @@ pub(crate) async fn f23(engines: &mut Engines) -> Result<String> {
     }
     let hold = "BEGIN; SELECT * FROM item FOR UPDATE; SELECT pg_sleep(2); COMMIT";
     scene.sql(hold).await?;
-    // Two transactions that take two rows in turn: the server ends one of them, ours or a recorder's.
-    let crossing =
-        "BEGIN; SELECT * FROM buyer FOR UPDATE; SELECT pg_sleep(0.3); SELECT * FROM item FOR UPDATE; COMMIT";
-    for _ in 0..5 {
+    // A recorder has its partition's position and waits for the item, which we have and ask for the
+    // positions: the server ends one of the two.
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+    let before = scene.number(deadlocks).await?;
+    let crossing = "BEGIN; SELECT * FROM item FOR UPDATE; SELECT pg_sleep(0.5); \
+                    SELECT * FROM queue_offset FOR UPDATE; COMMIT";
+    let crossed = until_async(BACK_WITHIN, async || {
         // It is ours that may lose.
         let _ = scene.sql(crossing).await;
-    }
+        Ok(scene.number(deadlocks).await? > before)
+    });
+    ensure!(crossed.await?, "no locks were ever crossed");
     crowd.join().await;
     scene.finish(all_sold()).await?;
-    Ok("all backends were killed 20 times, the item's row was held for 2 s, locks were taken crosswise"
-        .to_owned())
+    Ok("all backends were killed 20 times, the item's row was held for 2 s, locks were crossed".to_owned())
 }
 
 /// PostgreSQL dies as by a power cut; then it comes back as it was some time ago.
