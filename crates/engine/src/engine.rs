@@ -11,6 +11,7 @@ use crate::gate::{Attempt, Claim, Gate, JwtVerifier, Refusal};
 use crate::order::{OrderId, OrderPlaced, OrderStatus, Reservation, UserId};
 use crate::sale::Catalog;
 use crate::stock::{Batcher, BucketId, PAGE_MAX, ReserveOutcome, ReserveReply, ReserveRequest};
+use crate::told::Told;
 use crate::workers::{Backends, Backpressure};
 
 /// Starts a future that runs to its end whoever waits for it. The server's, since only it knows
@@ -36,6 +37,9 @@ pub struct Engine {
     gate: Gate,
     batcher: Batcher,
     detach: Detach,
+    replays_told: Told,
+    publishes_told: Told,
+    holders_told: Told,
 }
 
 /// What the buyer hears.
@@ -80,7 +84,15 @@ impl Engine {
     pub fn new(shared: Shared, batcher: Batcher, detach: Detach) -> Self {
         let clock = Arc::clone(&shared.backends.clock);
         let gate = Gate::new(Arc::clone(&shared.catalog), Arc::clone(&shared.tokens), clock);
-        Self { shared, gate, batcher, detach }
+        Self {
+            shared,
+            gate,
+            batcher,
+            detach,
+            replays_told: Told::default(),
+            publishes_told: Told::default(),
+            holders_told: Told::default(),
+        }
     }
 
     /// The gate of this core.
@@ -144,6 +156,13 @@ impl Engine {
             Some(Ok(())) => PurchaseOutcome::Accepted(claim.order),
             Some(Err(error)) => {
                 tracing::debug!(order.id = %claim.order, error = error.chain(), "not acknowledged; the sweeper will settle it");
+                if let Some(orders) = self.publishes_told.due(1) {
+                    tracing::warn!(
+                        orders,
+                        error = error.chain(),
+                        "orders are not acknowledged by the queue; their buyers hear OUTCOME_UNKNOWN, the sweeper settles them"
+                    );
+                }
                 PurchaseOutcome::OutcomeUnknown(claim.order)
             }
             None => PurchaseOutcome::OutcomeUnknown(claim.order),
@@ -224,7 +243,9 @@ impl Engine {
             }
             Ok(None) => PurchaseOutcome::OutcomeUnknown(claim.order),
             Err(error) => {
-                tracing::warn!(error = error.chain(), "a repeated order could not be looked up");
+                if let Some(orders) = self.replays_told.due(1) {
+                    tracing::warn!(orders, error = error.chain(), "repeated orders could not be looked up");
+                }
                 PurchaseOutcome::OutcomeUnknown(claim.order)
             }
         }
@@ -253,7 +274,9 @@ impl Engine {
                 }
                 Err(error) => {
                     // The old list stays; a winner it lacks may hear "sold out" until the next probe.
-                    tracing::warn!(error = error.chain(), "the holders could not be read");
+                    if let Some(times) = self.holders_told.due(1) {
+                        tracing::warn!(times, error = error.chain(), "the holders could not be read");
+                    }
                     return;
                 }
             }

@@ -21,4 +21,5 @@ pub mod order;
 pub mod queue;
 pub mod sale;
 pub mod stock;
+pub mod told;
 pub mod workers;

@@ -67,6 +67,12 @@ const PUBLISHED: [&str; 4] = ["acknowledged", "transient", "ambiguous", "permane
 const ORDERS: [&str; 7] =
     ["recorded", "known_before", "rejected", "dead_letter", "expired", "cancelled", "paid"];
 
+/// Why rebuilds were begun, in the order of `RebuildReason::ALL`; last, what the staff wished.
+const REBUILDS: [&str; 7] = ["preheat", "missing", "not_open", "went_back", "refused", "differs", "staff"];
+
+/// What became of payments.
+const PAYMENTS: [&str; 5] = ["paid", "duplicate", "refund_due", "amount_mismatch", "no_order"];
+
 /// Faults of each layer, by what may have happened.
 const FAULTS: [&str; 3] = ["transient", "ambiguous", "permanent"];
 
@@ -91,6 +97,16 @@ pub struct Observed {
     pub published: Counts<4>,
     /// Orders in the ledger, by what happened to them.
     pub orders: Counts<7>,
+    /// Rebuilds begun, by why. One that two processes began at one moment may count twice.
+    pub rebuilds: Counts<7>,
+    /// Rebuilds at whose end the fence was lifted.
+    pub rebuilds_finished: AtomicU64,
+    /// Batches that another recorder had recorded first.
+    pub zombie_batches: AtomicU64,
+    /// Orders published again that the ledger did not know: a part of those published.
+    pub published_again: AtomicU64,
+    /// Payments entered, by what became of them.
+    pub payments: Counts<5>,
     faults: [Counts<3>; 3],
     delivered_up_to_ms: AtomicI64,
     workers: Mutex<Vec<Arc<WorkerFigures>>>,
@@ -105,6 +121,11 @@ impl Default for Observed {
             reserved: Counts::new(RESERVED),
             published: Counts::new(PUBLISHED),
             orders: Counts::new(ORDERS),
+            rebuilds: Counts::new(REBUILDS),
+            rebuilds_finished: AtomicU64::new(0),
+            zombie_batches: AtomicU64::new(0),
+            published_again: AtomicU64::new(0),
+            payments: Counts::new(PAYMENTS),
             faults: [const { Counts::new(FAULTS) }; 3],
             delivered_up_to_ms: AtomicI64::new(NEVER),
             workers: Mutex::default(),
@@ -122,6 +143,12 @@ impl Observed {
             ledger: Arc::new(ledger::ObservedLedger { inner: ledger, seen: self.seen(&clock) }),
             clock,
         }
+    }
+
+    /// The same measured stages for the workers: what they publish was published before.
+    pub fn for_workers(self: &Arc<Self>, backends: Backends) -> Backends {
+        let queue = queue::Republished { inner: backends.queue, figures: Arc::clone(self) };
+        Backends { queue: Arc::new(queue), ..backends }
     }
 
     /// The same worker, measured.

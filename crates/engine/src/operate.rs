@@ -16,7 +16,7 @@ use crate::ledger::{
 };
 use crate::order::{Epoch, ItemId, OrderPlaced, SaleId};
 use crate::queue;
-use crate::sale::{LoaderToken, Sale, SaleState};
+use crate::sale::{LoaderToken, RebuildReason, Sale, SaleState};
 use crate::stock::{BucketId, Level, PAGE_MAX};
 use crate::workers::{Backends, Difference, Reconciler, Restocker};
 
@@ -154,7 +154,13 @@ impl Operations {
                     return Ok(PreheatOutcome::Closed);
                 }
                 let begun = ledger
-                    .begin_rebuild(id, sale.epoch, "preheat", LoaderToken::NOBODY, Duration::MAX)
+                    .begin_rebuild(
+                        id,
+                        sale.epoch,
+                        RebuildReason::Preheat.text(),
+                        LoaderToken::NOBODY,
+                        Duration::MAX,
+                    )
                     .await?;
                 if let RebuildOutcome::Owned(sale) = begun {
                     tracing::info!(sale.id = %id, epoch = sale.epoch.0, "preheating");

@@ -76,6 +76,41 @@ pub struct Fence {
     pub since: Timestamp,
 }
 
+/// Why a stock is loaded anew, where the product itself found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RebuildReason {
+    /// It was never loaded before.
+    Preheat,
+    /// It is not there.
+    Missing,
+    /// It is fenced or half loaded, and no rebuild stands in the ledger.
+    NotOpen,
+    /// It shows an earlier step than the ledger has recorded.
+    WentBack,
+    /// The ledger refused an order that it had room for.
+    Refused,
+    /// It differs from the ledger, and that stands.
+    Differs,
+}
+
+impl RebuildReason {
+    /// Every reason.
+    pub const ALL: [Self; 6] =
+        [Self::Preheat, Self::Missing, Self::NotOpen, Self::WentBack, Self::Refused, Self::Differs];
+
+    /// What stands in the fence, for the staff.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Preheat => "preheat",
+            Self::Missing => "the stock is missing",
+            Self::NotOpen => "the stock is not open",
+            Self::WentBack => "the stock has gone back",
+            Self::Refused => "the ledger refused an order that the stock had room for",
+            Self::Differs => "reconcile found a difference between stock and ledger",
+        }
+    }
+}
+
 /// Names one attempt to load a sale's stock; the newest one alone may write. Random, below 2^63, so
 /// that every ledger can store it in a signed column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

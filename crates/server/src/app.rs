@@ -143,7 +143,7 @@ impl App {
             // By real time, whatever clock a test moves: a step that runs meanwhile has not been stuck.
             Arc::new(Watchdog::new(config.server.recorder_stall_max, Arc::new(SystemClock::new())))
         });
-        let measured = workers(&shared, limits, config, watchdog.as_ref()).into_iter();
+        let measured = workers(&shared, &observed, limits, config, watchdog.as_ref()).into_iter();
         let workers = start(measured.map(|(worker, idle)| (observed.worker(worker), idle)).collect());
         let readiness = Readiness { draining: AtomicBool::new(false), watchdog };
         let (readiness, site) = (Arc::new(readiness), Arc::new(site));
@@ -267,11 +267,12 @@ const REBUILD_LEASE: Duration = Duration::from_secs(10);
 /// The workers of this process' roles with how long each waits when it has nothing to do.
 fn workers(
     shared: &Shared,
+    observed: &Arc<Observed>,
     limits: WatchLimits,
     config: &Config,
     watchdog: Option<&Arc<Watchdog>>,
 ) -> Vec<(Box<dyn Worker>, Duration)> {
-    let backends = || shared.backends.clone();
+    let backends = || observed.for_workers(shared.backends.clone());
     let ms = Duration::from_millis;
     // The directory lock proves that no other process rebuilds: nothing is waited for.
     let lease = if config.uses_data_dir() { Duration::ZERO } else { REBUILD_LEASE };

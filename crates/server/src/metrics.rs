@@ -13,6 +13,7 @@ use std::time::Duration;
 use axum::http::HeaderValue;
 use doorbuster_engine::engine::Shared;
 use doorbuster_engine::fault::BackendError;
+use doorbuster_engine::ledger::Backlog;
 use doorbuster_engine::observed::{LAYERS, Observed};
 use doorbuster_engine::sale::{Sale, SaleState};
 use doorbuster_engine::stock::{BucketId, Level};
@@ -21,7 +22,7 @@ use prometheus_client::encoding::{prometheus_text, text};
 use prometheus_client::registry::Registry;
 
 use collector::Scrape;
-pub(crate) use figures::{CoreFigures, HttpCounts, count_requests};
+pub(crate) use figures::{CoreFigures, HttpCounts, Unanswered, count_requests};
 
 /// Longest wait for one stage to say how it stands; a scrape with gaps beats no scrape.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -47,6 +48,8 @@ struct Standing {
     lag: Option<u64>,
     /// At most the age of the oldest of them.
     lag_age: Option<Duration>,
+    /// What waits in the ledger.
+    backlog: Option<Backlog>,
     /// Whether each layer answered, in the order of [`LAYERS`].
     up: [bool; LAYERS.len()],
 }
@@ -81,6 +84,7 @@ impl Metrics {
         }
         let ledger_up = patient(backends.ledger.positions()).await.is_some();
         standing.up = [stock_up, backends.queue.accepting().is_ok(), ledger_up];
+        standing.backlog = patient(backends.ledger.backlog()).await;
         standing.lag = patient(self.watch.lag()).await;
         standing.lag_age = match standing.lag {
             Some(0) => Some(Duration::ZERO),

@@ -18,8 +18,10 @@ pub(crate) fn start(log: &Log) {
         LogLevel::Info => "info",
         LogLevel::Debug => "debug",
     };
-    // Libraries' own chatter only when it is a warning.
-    let filter = EnvFilter::new(format!("warn,doorbuster_engine={level},doorbuster_server={level}"));
+    // Libraries' own chatter only when it is a warning. The pool warns once per connection when
+    // PostgreSQL restarts, which the calls that fail for it tell once.
+    let filter = format!("warn,deadpool=error,doorbuster_engine={level},doorbuster_server={level}");
+    let filter = EnvFilter::new(filter);
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -219,6 +219,7 @@ pub async fn an_expired_order_leaves_a_release_row(bench: &Bench) {
         [(sample::order_id(1), Epoch(1))]
     );
     assert!(sound(bench.ledger.releases_due(&[SaleId(1)], 10).await).is_empty());
+    assert_eq!(sound(bench.ledger.backlog().await).release_rows, 1);
     assert_eq!(bench.sold().await, (1, 0));
     // The user may buy again.
     assert_eq!(bench.record(&[order_of(1, 3)]).await.pending, 1);
@@ -602,6 +603,7 @@ pub async fn a_dropped_letter_keeps_who_and_why(bench: &Bench) {
     assert_eq!(sound(bench.ledger.dead_letter(letter.id).await), Some(letter.clone()));
     assert!(matches!(bench.replay(&letter, &order_of(1, 1)).await, ReplayOutcome::ClosedBefore(_)));
     assert!(page(Some(first[1]), false).await.is_empty());
+    assert_eq!(sound(bench.ledger.backlog().await).open_dead_letters, 2);
     assert_eq!(page(Some(first[1]), true).await, [letter.id]);
     assert_eq!(sound(bench.ledger.dead_letter(999).await), None);
     assert_eq!(sound(bench.ledger.drop_dead_letter(999, "ada", "x").await), DropOutcome::NoLetter);

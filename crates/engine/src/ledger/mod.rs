@@ -376,6 +376,18 @@ pub trait Books: Send + Sync + 'static {
     /// Everything that the invariants are about. Its size is that of the sales' orders (about
     /// 300 bytes each).
     async fn books(&self) -> Result<BookSnapshot, BackendError>;
+
+    /// What waits in the ledger for a worker or for the staff.
+    async fn backlog(&self) -> Result<Backlog, BackendError>;
+}
+
+/// What waits in the ledger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Closed orders whose units are not back in the stock.
+    pub release_rows: u64,
+    /// Dead letters that nobody has replayed or dropped.
+    pub open_dead_letters: u64,
 }
 
 /// One state of the whole ledger.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Seen, fault_index};
+use super::{Observed, Seen, fault_index};
 use crate::delivery::Position;
 use crate::fault::BackendError;
 use crate::order::OrderPlaced;
@@ -46,6 +46,34 @@ impl Queue for ObservedQueue {
     async fn reader(&self) -> Result<Box<dyn Reader>, BackendError> {
         let inner = self.seen.call(self.inner.reader()).await?;
         Ok(Box::new(ObservedReader { inner, seen: self.seen.clone() }))
+    }
+}
+
+/// A measured queue by which workers publish: only what a gateway has tried before.
+pub(super) struct Republished {
+    pub(super) inner: Arc<dyn Queue>,
+    pub(super) figures: Arc<Observed>,
+}
+
+#[async_trait]
+impl Queue for Republished {
+    async fn publish(&self, orders: &[OrderPlaced]) -> Vec<Result<(), BackendError>> {
+        let results = self.inner.publish(orders).await;
+        let again = results.iter().filter(|result| result.is_ok()).count() as u64;
+        self.figures.published_again.fetch_add(again, Ordering::Relaxed);
+        results
+    }
+
+    fn accepting(&self) -> Result<(), BackendError> {
+        self.inner.accepting()
+    }
+
+    async fn end_positions(&self) -> Result<Vec<Position>, BackendError> {
+        self.inner.end_positions().await
+    }
+
+    async fn reader(&self) -> Result<Box<dyn Reader>, BackendError> {
+        self.inner.reader().await
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -14,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{BucketId, RESERVE_BATCH_MAX, ReserveOutcome, ReserveRequest, Stock};
 use crate::fault::{BackendError, Fault, Layer};
+use crate::told::Told;
 
 /// Bounds of one [`Batcher`].
 #[derive(Clone, Copy, Debug)]
@@ -82,13 +84,22 @@ pub struct BatcherWork {
     requests: mpsc::Receiver<(BucketId, Waiting)>,
     stock: Arc<dyn Stock>,
     limits: BatcherLimits,
+    signs: Signs,
+}
+
+/// What an operator sees of calls that fail.
+#[derive(Clone, Default)]
+struct Signs {
+    /// Calls that were repeated.
+    repeated: Arc<AtomicU64>,
+    told: Arc<Told>,
 }
 
 impl Batcher {
     /// A batcher for `stock` and the work that somebody must run.
     pub fn new(stock: Arc<dyn Stock>, limits: BatcherLimits) -> (Self, BatcherWork) {
         let (sender, requests) = mpsc::channel(limits.waiting_max);
-        (Self { requests: sender }, BatcherWork { requests, stock, limits })
+        (Self { requests: sender }, BatcherWork { requests, stock, limits, signs: Signs::default() })
     }
 
     /// Sends one request with the next call for its bucket and waits for the answer.
@@ -102,6 +113,12 @@ impl Batcher {
 }
 
 impl BatcherWork {
+    /// The same, which counts the calls that it repeats.
+    #[must_use]
+    pub fn counting(self, repeated: Arc<AtomicU64>) -> Self {
+        Self { signs: Signs { repeated, ..self.signs }, ..self }
+    }
+
     /// Serves requests until every sender is gone and the last call is answered.
     pub async fn run(mut self) {
         let mut lanes: HashMap<BucketId, VecDeque<Waiting>> = HashMap::new();
@@ -148,16 +165,22 @@ impl BatcherWork {
         waiting: &mut VecDeque<Waiting>,
     ) -> BoxFuture<'static, (BucketId, Call)> {
         let batch: Vec<Waiting> = waiting.drain(..waiting.len().min(RESERVE_BATCH_MAX)).collect();
-        let (stock, limits) = (Arc::clone(&self.stock), self.limits);
-        Box::pin(async move { (bucket, serve(stock.as_ref(), bucket, batch, limits).await) })
+        let (stock, limits, signs) = (Arc::clone(&self.stock), self.limits, self.signs.clone());
+        Box::pin(async move { (bucket, serve(stock.as_ref(), bucket, batch, (limits, &signs)).await) })
     }
 }
 
-async fn serve(stock: &dyn Stock, bucket: BucketId, batch: Vec<Waiting>, limits: BatcherLimits) -> Call {
+async fn serve(
+    stock: &dyn Stock,
+    bucket: BucketId,
+    batch: Vec<Waiting>,
+    (limits, signs): (BatcherLimits, &Signs),
+) -> Call {
     let (requests, answers): (Vec<ReserveRequest>, Vec<oneshot::Sender<ReserveReply>>) =
         batch.into_iter().map(|waiting| (waiting.request, waiting.answer)).unzip();
     let mut may_have_happened = false;
     for repeat in 0..=limits.repeats {
+        signs.repeated.fetch_add(u64::from(repeat > 0), Ordering::Relaxed);
         let call = stock.reserve(bucket, &requests);
         let result = tokio::time::timeout(limits.call_timeout, call).await.unwrap_or_else(|_| {
             Err(BackendError::new(Layer::Stock, Fault::Ambiguous, "the reserve call timed out"))
@@ -180,7 +203,12 @@ async fn serve(stock: &dyn Stock, bucket: BucketId, batch: Vec<Waiting>, limits:
             }
             Err(error) => {
                 may_have_happened |= error.fault != Fault::Transient;
-                tracing::warn!(%repeat, error = error.chain(), "reserve call failed");
+                if let Some(calls) = signs.told.due(1) {
+                    tracing::warn!(
+                        sale.id = %bucket.sale, calls, error = error.chain(),
+                        "reserve calls fail; they are repeated with the same orders, then their buyers are put off"
+                    );
+                }
             }
         }
     }

@@ -41,6 +41,7 @@ use crate::fault::{BackendError, Fault, Layer};
 use crate::ledger::Ledger;
 use crate::queue::Queue;
 use crate::stock::Stock;
+use crate::told::Told;
 
 /// The three stages and the clock, as a worker needs them.
 #[derive(Clone)]
@@ -86,7 +87,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// Runs `worker` until `stop` turns true, waiting `idle` when there is nothing to do.
 async fn run(mut worker: Box<dyn Worker>, idle: Duration, mut stop: signal::Receiver<bool>) {
-    let mut failures = 0_u32;
+    let (mut failures, told) = (0_u32, Told::default());
     loop {
         // A panic is a fault like others: every step may be done again.
         let stepped = AssertUnwindSafe(worker.step()).catch_unwind().await;
@@ -101,12 +102,16 @@ async fn run(mut worker: Box<dyn Worker>, idle: Duration, mut stop: signal::Rece
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
-                tracing::warn!(
-                    worker = worker.name(),
-                    failures,
-                    error = error.chain(),
-                    "a step failed and will be done again"
-                );
+                // Also by a worker that fails every other time.
+                if let Some(steps) = told.due(1) {
+                    tracing::warn!(
+                        worker = worker.name(),
+                        steps,
+                        failures,
+                        error = error.chain(),
+                        "a step failed and will be done again"
+                    );
+                }
                 backoff(failures)
             }
         };

@@ -14,8 +14,8 @@ use crate::delivery::{Position, reached};
 use crate::fault::BackendError;
 use crate::fault_points::FaultPoint;
 use crate::ledger::RebuildOutcome;
-use crate::order::{Epoch, ItemId, OrderId, Reservation};
-use crate::sale::{LoaderToken, Sale, SaleState};
+use crate::order::{Epoch, ItemId, OrderId, Reservation, SaleId};
+use crate::sale::{LoaderToken, RebuildReason, Sale, SaleState};
 use crate::stock::{BeginLoadOutcome, BucketId, FinishOutcome, LoadOutcome, LoadPage, PAGE_MAX, ReadBack};
 
 /// A closed sale's stock is kept this long after its last payment could have begun.
@@ -37,6 +37,8 @@ pub struct Rebuilder {
     token: LoaderToken,
     lease: Duration,
     rounds: Rounds,
+    /// The epoch of each sale whose rebuild was told of.
+    told: HashMap<SaleId, Epoch>,
 }
 
 impl Rebuilder {
@@ -50,6 +52,7 @@ impl Rebuilder {
             token: LoaderToken(rand::random::<u64>() >> 1),
             lease,
             rounds: Rounds::default(),
+            told: HashMap::new(),
         }
     }
 
@@ -65,6 +68,7 @@ impl Rebuilder {
             RebuildOutcome::OwnedByOther(_) => return Ok(Progress::Waiting),
             RebuildOutcome::Overtaken | RebuildOutcome::NoSale => return Ok(Progress::Done),
         };
+        self.tell_begun(&sale);
         FaultPoint::RebuildBegun.reached();
         if !self.outboxes_are_recorded(&sale).await? {
             return Ok(Progress::Waiting);
@@ -75,6 +79,17 @@ impl Rebuilder {
         }
         FaultPoint::BarriersPassed.reached();
         self.load(&sale).await
+    }
+
+    /// One line per rebuild, also of one that was taken over from somebody who is silent.
+    fn tell_begun(&mut self, sale: &Sale) {
+        if self.told.insert(sale.id, sale.epoch) != Some(sale.epoch) {
+            let reason = sale.fence.as_ref().map(|fence| fence.reason.as_str());
+            tracing::warn!(
+                sale.id = %sale.id, epoch = sale.epoch.0, reason,
+                "the sale is fenced; its stock will be loaded anew from the ledger"
+            );
+        }
     }
 
     /// Fences the buckets of all earlier epochs and publishes what is left in their outboxes until
@@ -263,10 +278,10 @@ impl Rebuilder {
         }
         let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
         Ok(match self.backends.stock.level(bucket).await? {
-            None => Some("the stock is missing"),
-            Some(level) if level.loading || level.fenced => Some("the stock is not open"),
+            None => Some(RebuildReason::Missing.text()),
+            Some(level) if level.loading || level.fenced => Some(RebuildReason::NotOpen.text()),
             // The sale was read first: a sound stock can only be further by now.
-            Some(level) if level.seq < sale.recorded_seq => Some("the stock has gone back"),
+            Some(level) if level.seq < sale.recorded_seq => Some(RebuildReason::WentBack.text()),
             Some(_) => None,
         })
     }

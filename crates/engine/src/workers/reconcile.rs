@@ -11,7 +11,7 @@ use super::{Backends, Step, Worker};
 use crate::delivery::{Position, reached};
 use crate::fault::BackendError;
 use crate::order::{Epoch, OrderId, OrderStatus};
-use crate::sale::{LoaderToken, Sale};
+use crate::sale::{LoaderToken, RebuildReason, Sale};
 use crate::stock::{BucketId, PAGE_MAX};
 
 /// One way in which stock and ledger differ.
@@ -105,7 +105,7 @@ impl Reconciler {
             sale.id = %sale.id, differences = standing.len(), first = %first,
             "stock and ledger differ and it stands: fencing the sale and rebuilding its stock"
         );
-        let reason = "reconcile found a difference between stock and ledger";
+        let reason = RebuildReason::Differs.text();
         self.backends
             .ledger
             .begin_rebuild(sale.id, sale.epoch, reason, LoaderToken::NOBODY, Duration::MAX)

@@ -12,8 +12,9 @@ use crate::fault_points::FaultPoint;
 use crate::ledger::{RebuildOutcome, RecordOutcome, Recorded};
 use crate::order::{Epoch, OrderId, SaleId, UserId};
 use crate::queue::{BATCH_MAX, NextOutcome, Reader};
-use crate::sale::LoaderToken;
+use crate::sale::{LoaderToken, RebuildReason};
 use crate::stock::BucketId;
+use crate::told::Told;
 
 /// Writes what the queue delivers into the ledger. Any number may run: positions move by
 /// compare-and-set, so the slower one of two aborts itself.
@@ -25,12 +26,23 @@ pub struct Recorder {
     /// Records of a newer version, each by its partition and offset: those partitions wait.
     waiting: Vec<(u32, u64)>,
     wait: Duration,
+    told: Lines,
+}
+
+/// Lines that many batches in a row may be reason for.
+#[derive(Default)]
+struct Lines {
+    zombie: Told,
+    dead: Told,
+    rejected: Told,
+    unconfirmed: Told,
 }
 
 impl Recorder {
     /// A recorder that waits at most `wait` for records in one step.
     pub fn new(backends: Backends, wait: Duration) -> Self {
-        Self { backends, reader: None, placed: false, waiting: Vec::new(), wait }
+        let told = Lines::default();
+        Self { backends, reader: None, placed: false, waiting: Vec::new(), wait, told }
     }
 
     /// The next batch, from the ledger's own positions.
@@ -66,10 +78,13 @@ impl Recorder {
                 Ok(batch.records.len() as u64)
             }
             Ok(RecordOutcome::Zombie) => {
-                tracing::info!(
-                    partition = batch.from.partition,
-                    "another recorder was faster; going on from its position"
-                );
+                if let Some(batches) = self.told.zombie.due(1) {
+                    tracing::info!(
+                        batches,
+                        partition = batch.from.partition,
+                        "another recorder was faster; going on from its position"
+                    );
+                }
                 self.placed = false;
                 Ok(1)
             }
@@ -132,14 +147,18 @@ impl Recorder {
 
     /// What follows a commit. Best effort: the sweeper repeats what is lost here.
     async fn settle(&self, batch: &Batch, recorded: &Recorded) {
-        if recorded.dead > 0 {
+        if recorded.dead > 0
+            && let Some(records) = self.told.dead.due(recorded.dead)
+        {
             tracing::error!(
-                records = recorded.dead,
+                records,
                 "records could not be applied and were parked as dead letters; look at them"
             );
         }
-        if recorded.rejected > 0 {
-            tracing::warn!(orders = recorded.rejected, "the ledger refused orders that the stock had taken");
+        if recorded.rejected > 0
+            && let Some(orders) = self.told.rejected.due(recorded.rejected)
+        {
+            tracing::warn!(orders, "the ledger refused orders that the stock had taken");
         }
         for (sale, epoch) in &recorded.ahead {
             self.fence(*sale, *epoch).await;
@@ -157,8 +176,11 @@ impl Recorder {
             orders.push((*order, (*user).clone()));
         }
         for (bucket, orders) in by_bucket {
-            if let Err(error) = self.backends.stock.confirm(bucket, &orders).await {
+            if let Err(error) = self.backends.stock.confirm(bucket, &orders).await
+                && let Some(orders) = self.told.unconfirmed.due(orders.len() as u64)
+            {
                 tracing::warn!(
+                    orders,
                     error = error.chain(),
                     "recorded orders could not be confirmed; the sweeper will"
                 );
@@ -170,7 +192,7 @@ impl Recorder {
     /// If another epoch has begun since, it was rebuilt already.
     async fn fence(&self, id: SaleId, epoch: Epoch) {
         tracing::error!(sale.id = %id, epoch = epoch.0, "the stock sold what the ledger refused: fencing the sale and rebuilding its stock");
-        let reason = "the ledger refused an order that the stock had room for";
+        let reason = RebuildReason::Refused.text();
         let ledger = &self.backends.ledger;
         match ledger.begin_rebuild(id, epoch, reason, LoaderToken::NOBODY, Duration::MAX).await {
             Ok(RebuildOutcome::Owned(_)) => {

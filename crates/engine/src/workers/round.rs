@@ -5,9 +5,7 @@ use std::time::Duration;
 use super::Step;
 use crate::clock::Clock;
 use crate::fault::BackendError;
-
-/// How often faults are told while others go on.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+use crate::told::TELL_EVERY;
 
 /// What became of each sale in one step.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use crate::clock::Timestamp;
 use crate::fault::BackendError;
 use crate::ledger::{ChangeOutcome, RebuildOutcome};
 use crate::order::Epoch;
-use crate::sale::{LoaderToken, Sale, SaleState};
+use crate::sale::{LoaderToken, RebuildReason, Sale, SaleState};
 use crate::stock::{BucketId, Level};
 
 /// A sale's state is opened this long before its window, so that the state has reached the stock
@@ -33,8 +33,8 @@ impl SaleClock {
         Self { backends, preheat_lead, rounds: Rounds::default() }
     }
 
-    /// `now` is this machine's time. A sale is closed for good, so that goes by the stock's clock, as
-    /// its window does: one keeper's wrong clock closes nothing.
+    /// `now` is this machine's time. Opening and closing go by the stock's clock, as the window does: a
+    /// keeper's wrong clock closes nothing, and keeps no loaded sale shut.
     async fn tick(&self, sale: &Sale, now: Timestamp) -> Result<u64, BackendError> {
         let terms = &sale.terms;
         let level = self.level(sale).await?;
@@ -45,7 +45,9 @@ impl SaleClock {
             SaleState::Draft if now >= terms.opens_at.minus(self.preheat_lead) && now < terms.closes_at => {
                 return self.preheat(sale).await;
             }
-            SaleState::Preheated if now >= terms.opens_at.minus(OPEN_LEAD) && sale.fence.is_none() => {
+            SaleState::Preheated
+                if stocks_now.unwrap_or(now) >= terms.opens_at.minus(OPEN_LEAD) && sale.fence.is_none() =>
+            {
                 Some(SaleState::Open)
             }
             SaleState::Draft | SaleState::Preheated | SaleState::Open | SaleState::Paused => None,
@@ -77,7 +79,13 @@ impl SaleClock {
         let begun = self
             .backends
             .ledger
-            .begin_rebuild(sale.id, sale.epoch, "preheat", LoaderToken::NOBODY, Duration::MAX)
+            .begin_rebuild(
+                sale.id,
+                sale.epoch,
+                RebuildReason::Preheat.text(),
+                LoaderToken::NOBODY,
+                Duration::MAX,
+            )
             .await?;
         Ok(u64::from(matches!(begun, RebuildOutcome::Owned(_))))
     }

@@ -4,15 +4,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::order::SaleId;
+use crate::told::TELL_EVERY;
 
 /// First time for which a sale is set aside; doubled by each further fault.
 const FIRST: Duration = Duration::from_millis(50);
 
 /// Longest time: within it, units are on sale again after their stock has come back.
 const LONGEST: Duration = Duration::from_secs(1);
-
-/// How often a fault that stands is told again.
-const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// All times are the monotonic clock's.
 #[derive(Default)]

@@ -20,6 +20,7 @@ use crate::order::{Epoch, Money, OrderId, OrderPlaced, Reservation};
 use crate::queue::partition_of;
 use crate::sale::Sale;
 use crate::stock::{BucketId, PAGE_MAX};
+use crate::told::Told;
 
 /// Outbox entries younger than this are left to their gateway and recorder.
 const AGE: Duration = Duration::from_secs(2);
@@ -54,12 +55,15 @@ pub struct Sweeper {
     backends: Backends,
     unknown: HashMap<OrderId, Unknown>,
     rounds: Rounds,
+    again_told: Told,
+    failed_told: Told,
 }
 
 impl Sweeper {
     /// A sweeper that has seen nothing yet.
     pub fn new(backends: Backends) -> Self {
-        Self { backends, unknown: HashMap::new(), rounds: Rounds::default() }
+        let (again_told, failed_told) = Default::default();
+        Self { backends, unknown: HashMap::new(), rounds: Rounds::default(), again_told, failed_told }
     }
 
     /// Settles what is old in the sale's present bucket; answers how much.
@@ -156,15 +160,21 @@ impl Sweeper {
             FaultPoint::Swept.reached();
         }
         let failed: Vec<BackendError> = results.into_iter().filter_map(Result::err).collect();
-        if let Some(error) = failed.first() {
+        if let Some(error) = failed.first()
+            && let Some(orders) = self.failed_told.due(failed.len() as u64)
+        {
             tracing::warn!(
-                orders = failed.len(),
+                orders,
                 error = error.chain(),
                 "orders could not be published again; they stay in the outbox"
             );
         }
         let again = due.len() - failed.len();
-        tracing::info!(orders = again, "published orders again that the ledger did not know");
+        if again > 0
+            && let Some(orders) = self.again_told.due(again as u64)
+        {
+            tracing::warn!(orders, "published orders again that the ledger did not know");
+        }
     }
 
     /// Notes for every order how far its partition goes: whatever was published of it, here or by a

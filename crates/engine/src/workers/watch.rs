@@ -1,7 +1,7 @@
 //! Watch: the gateway's picture of the sales, and whether new orders can be taken.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -15,6 +15,7 @@ use crate::fault::{BackendError, Fault, Layer};
 use crate::order::Epoch;
 use crate::sale::Catalog;
 use crate::stock::BucketId;
+use crate::told::Told;
 
 /// When new orders are refused as BUSY, and when they are taken again.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +53,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 pub struct Backpressure {
     busy: AtomicBool,
     cause: ArcSwapOption<String>,
+    /// When the ledger answered the watch last, in milliseconds of the monotonic clock.
+    ledger_heard_ms: AtomicU64,
 }
 
 impl Backpressure {
@@ -68,6 +71,15 @@ impl Backpressure {
     fn set(&self, cause: Option<String>) {
         self.busy.store(cause.is_some(), Ordering::Relaxed);
         self.cause.store(cause.map(Arc::new));
+    }
+
+    /// How long the ledger has answered nothing, at `now` of the monotonic clock.
+    pub fn ledger_silence(&self, now: Duration) -> Duration {
+        now.saturating_sub(Duration::from_millis(self.ledger_heard_ms.load(Ordering::Relaxed)))
+    }
+
+    fn note_ledger_heard(&self, at: Duration) {
+        self.ledger_heard_ms.store(u64::try_from(at.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
 
@@ -92,6 +104,7 @@ pub struct Watch {
     ledger_heard: Duration,
     watchdog: Option<Arc<Watchdog>>,
     rounds: Rounds,
+    clock_told: Told,
 }
 
 impl Watch {
@@ -103,8 +116,18 @@ impl Watch {
         limits: WatchLimits,
     ) -> Self {
         let ledger_heard = backends.clock.monotonic();
-        let (recorded, rounds) = (Vec::new(), Rounds::default());
-        Self { backends, catalog, backpressure, limits, recorded, ledger_heard, watchdog: None, rounds }
+        backpressure.note_ledger_heard(ledger_heard);
+        Self {
+            backends,
+            catalog,
+            backpressure,
+            limits,
+            recorded: Vec::new(),
+            ledger_heard,
+            watchdog: None,
+            rounds: Rounds::default(),
+            clock_told: Told::default(),
+        }
     }
 
     /// The same, which also tells `watchdog` how many orders wait.
@@ -197,6 +220,7 @@ impl Worker for Watch {
         if let Ok(positions) = &positions {
             self.recorded.clone_from(positions);
             self.ledger_heard = now;
+            self.backpressure.note_ledger_heard(now);
         }
         let age = stock.as_ref().ok().map(|(age, _)| *age);
         let lag = ends.as_ref().ok().map(|ends| behind(&self.recorded, ends));
@@ -228,7 +252,7 @@ impl Watch {
         if catalog.stock_ahead_ms() == ahead_ms {
             return;
         }
-        if ahead_ms.unsigned_abs() >= CLOCK_WARNING_MS {
+        if ahead_ms.unsigned_abs() >= CLOCK_WARNING_MS && self.clock_told.due(1).is_some() {
             tracing::warn!(
                 ahead_ms,
                 "the stock's clock, which decides when a sale opens, and this machine's differ: set both by NTP"

@@ -419,6 +419,7 @@ behind_fate! {
     }
     Books {
         fn books() -> BookSnapshot;
+        fn backlog() -> Backlog;
     }
     DeadLetters {
         fn dead_letters(after: Option<i64>, limit: usize, closed: bool) -> Vec<DeadLetter>;

@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use crate::app::Readiness;
 use crate::docs;
 use crate::hot::CoreContext;
-use crate::metrics::count_requests;
+use crate::metrics::{Unanswered, count_requests};
 use crate::pages::Site;
 use crate::problem::{self, Word};
 use crate::request_id::RequestId;
@@ -80,6 +80,8 @@ async fn method_not_allowed(id: RequestId) -> ApiError {
 pub(crate) struct ApiError {
     problem: Box<Problem>,
     retry_after: Option<u32>,
+    /// What a layer said instead of an answer.
+    fault: Option<Unanswered>,
 }
 
 impl Word {
@@ -93,13 +95,13 @@ impl ApiError {
     pub(crate) fn new(mut problem: Problem, id: RequestId) -> Self {
         problem.request_id = Some(id.to_string());
         let retry_after = (problem.status == 503).then_some(1);
-        Self { problem: Box::new(problem), retry_after }
+        Self { problem: Box::new(problem), retry_after, fault: None }
     }
 
-    /// A layer that did not answer: logged here, once.
+    /// A layer that did not answer: logged where the answer is counted.
     pub(crate) fn fault(error: &BackendError, id: RequestId) -> Self {
-        tracing::warn!(request.id = %id, error = error.chain(), "a request could not be answered");
-        problem::UNAVAILABLE.said_to(id)
+        let fault = Some(Unanswered { request: id.to_string(), error: error.chain() });
+        Self { fault, ..problem::UNAVAILABLE.said_to(id) }
     }
 }
 
@@ -108,6 +110,9 @@ impl IntoResponse for ApiError {
         let status = StatusCode::from_u16(self.problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&self.problem).unwrap_or_default();
         let mut response = (status, body).into_response();
+        if let Some(fault) = self.fault {
+            response.extensions_mut().insert(fault);
+        }
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -144,11 +149,11 @@ impl FromRequestParts<ApiState> for Buyer {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
-        let id = parts
-            .extensions
-            .get()
-            .copied()
-            .ok_or_else(|| ApiError { problem: Box::new(problem::INTERNAL.problem()), retry_after: None })?;
+        let id = parts.extensions.get().copied().ok_or_else(|| ApiError {
+            problem: Box::new(problem::INTERNAL.problem()),
+            retry_after: None,
+            fault: None,
+        })?;
         let header = parts.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let token =
             header.and_then(crate::purchase::bearer).ok_or_else(|| problem::UNAUTHENTICATED.said_to(id))?;
@@ -168,7 +173,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for InPath<
             Err(_) => {
                 let word = problem::INVALID_REQUEST;
                 Err(parts.extensions.get::<RequestId>().map_or_else(
-                    || ApiError { problem: Box::new(word.problem()), retry_after: None },
+                    || ApiError { problem: Box::new(word.problem()), retry_after: None, fault: None },
                     |id| word.said_to(*id),
                 ))
             }

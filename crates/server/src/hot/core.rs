@@ -59,7 +59,7 @@ async fn serve(socket: StdListener, context: CoreContext) {
     };
     let in_flight = watch::Sender::new(0_usize);
     let (batcher, work) = Batcher::new(Arc::clone(&context.shared.backends.stock), BatcherLimits::default());
-    tokio::spawn(work.run());
+    tokio::spawn(work.counting(Arc::clone(&context.figures.reserve_repeats)).run());
     let engine = Arc::new(Engine::new(context.shared.clone(), batcher, detach(in_flight.clone())));
     let router = api::router(Arc::clone(&engine), &context);
     let core = Arc::new(Core {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use doorbuster_engine::observed::{BOUNDS_US, LAYERS, Reading};
 use prometheus_client::collector::Collector;
@@ -32,6 +32,7 @@ impl Collector for Scrape {
         let mut page = Page { encoder };
         self.listeners(&mut page)?;
         self.stages(&mut page)?;
+        self.repairs(&mut page)?;
         self.latencies(&mut page)?;
         self.sales(&mut page)?;
         self.whole(&mut page)
@@ -91,6 +92,43 @@ impl Scrape {
             worker.steps.read().map(|(ended, count)| ([worker.name.to_owned(), ended.to_owned()], count))
         });
         page.counters("worker_steps", "Steps of the workers, by how they ended", ["worker", "outcome"], steps)
+    }
+
+    /// What was done about faults.
+    fn repairs(&self, page: &mut Page<'_>) -> fmt::Result {
+        let seen = &self.metrics.observed;
+        let words = |(word, count): (&str, u64)| ([word.to_owned()], count);
+        let one = |count: &AtomicU64| [([], count.load(Ordering::Relaxed))];
+        let rebuilds = seen.rebuilds.read().map(words);
+        page.counters("rebuilds", "Rebuilds of a stock that were begun here", ["reason"], rebuilds)?;
+        let finished = one(&seen.rebuilds_finished);
+        page.counters("rebuilds_finished", "Rebuilds of a stock that were ended here", [], finished)?;
+        let again = one(&seen.published_again);
+        page.counters("published_again", "Orders published again by the sweeper", [], again)?;
+        let zombies = one(&seen.zombie_batches);
+        page.counters("zombie_batches", "Batches that another recorder recorded first", [], zombies)?;
+        let repeats =
+            self.metrics.cores.iter().map(|core| core.reserve_repeats.load(Ordering::Relaxed)).sum();
+        page.counters("reserve_repeats", "Reserve calls that were repeated", [], [([], repeats)])?;
+        let payments = seen.payments.read().map(words);
+        page.counters("payments", "Payments entered, by what became of them", ["outcome"], payments)?;
+        let backlog = self.standing.backlog;
+        let rows = backlog.map(|backlog| ([], backlog.release_rows));
+        page.gauges("release_rows", "Closed orders whose units are not back in the stock", [], rows)?;
+        let letters = backlog.map(|backlog| ([], backlog.open_dead_letters));
+        page.gauges("dead_letters_open", "Dead letters that wait for the staff", [], letters)?;
+        let shared = &self.metrics.shared;
+        let silence = shared.backpressure.ledger_silence(shared.backends.clock.monotonic());
+        let silence = [([], silence.as_secs_f64())];
+        page.gauges(
+            "ledger_silence_seconds",
+            "Time since the ledger's last answer to the watch",
+            [],
+            silence,
+        )?;
+        let ahead_ms = shared.catalog.load().stock_ahead_ms();
+        let ahead = [([], std::time::Duration::from_millis(ahead_ms.unsigned_abs()).as_secs_f64())];
+        page.gauges("stock_clock_difference_seconds", "How far the stock's clock and ours differ", [], ahead)
     }
 
     fn latencies(&self, page: &mut Page<'_>) -> fmt::Result {

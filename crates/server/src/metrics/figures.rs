@@ -9,6 +9,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use doorbuster_engine::observed::Latency;
+use doorbuster_engine::told::Told;
 
 use crate::problem;
 use crate::purchase::Said;
@@ -31,6 +32,8 @@ pub(crate) struct CoreFigures {
     pub(crate) connections: AtomicUsize,
     /// Connections closed at once, for too many were open.
     pub(crate) turned_away: AtomicU64,
+    /// Reserve calls that were repeated.
+    pub(crate) reserve_repeats: Arc<AtomicU64>,
     /// Requests that were no purchase.
     pub(crate) requests: Arc<HttpCounts>,
 }
@@ -43,6 +46,7 @@ impl CoreFigures {
             refused: Latency::default(),
             connections: AtomicUsize::new(0),
             turned_away: AtomicU64::new(0),
+            reserve_repeats: Arc::default(),
             requests: Arc::default(),
         }
     }
@@ -65,12 +69,22 @@ impl CoreFigures {
 
 /// Requests by route and class of status. Off the purchase path: the lock is held for a look-up.
 #[derive(Debug, Default)]
-pub(crate) struct HttpCounts(Mutex<BTreeMap<(String, u16), u64>>);
+pub(crate) struct HttpCounts {
+    answers: Mutex<BTreeMap<(String, u16), u64>>,
+    told: Told,
+}
+
+/// Travels in a response whose request a layer left without an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) request: String,
+    pub(crate) error: String,
+}
 
 impl HttpCounts {
     /// Counts one answer; `route` is a template, never a path.
     pub(crate) fn count(&self, route: &str, status: u16) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         *counts.entry((route.to_owned(), status / 100)).or_default() += 1;
     }
 
@@ -81,11 +95,11 @@ impl HttpCounts {
 
     /// Route, class of status and count.
     pub(super) fn read(&self) -> BTreeMap<(String, u16), u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Counts what a router answers.
+/// Counts what a router answers, and tells of layers that do not: one line for all who waited meanwhile.
 pub(crate) async fn count_requests(
     State(counts): State<Arc<HttpCounts>>,
     request: Request,
@@ -93,6 +107,16 @@ pub(crate) async fn count_requests(
 ) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let response = next.run(request).await;
+    if let Some(fault) = response.extensions().get::<Unanswered>()
+        && let Some(requests) = counts.told.due(1)
+    {
+        tracing::warn!(
+            requests,
+            request.id = fault.request,
+            error = fault.error,
+            "requests could not be answered"
+        );
+    }
     counts.count(route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str), response.status().as_u16());
     response
 }

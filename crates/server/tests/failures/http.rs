@@ -11,9 +11,18 @@ const ANSWER: Duration = Duration::from_secs(3);
 
 /// The status and body of a GET without a token; `None` when there is no answer.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
+    ask(address, path, "").await
+}
+
+/// The same with a token.
+pub(crate) async fn get_as(address: SocketAddr, path: &str, token: &str) -> Option<(u16, String)> {
+    ask(address, path, &format!("Authorization: Bearer {token}\r\n")).await
+}
+
+async fn ask(address: SocketAddr, path: &str, more: &str) -> Option<(u16, String)> {
     let asking = async {
         let mut stream = TcpStream::connect(address).await.ok()?;
-        let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{more}Connection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).await.ok()?;
         let mut text = Vec::new();
         stream.read_to_end(&mut text).await.ok()?;

@@ -8,6 +8,7 @@
 //! `DOORBUSTER_FAILURES_ROUNDS` repeats each line, `DOORBUSTER_FAILURES_KILLS` says how often each part is
 //! killed in the last one. What is named on the command line chooses lines. A line
 //! that fails leaves logs and history in the folder that it names.
+#![expect(clippy::print_stdout, reason = "the lines and their results are what it is run for")]
 
 mod engines;
 mod http;
@@ -16,6 +17,7 @@ mod own;
 mod player;
 mod scene;
 mod servers;
+mod signs;
 mod surroundings;
 mod waiting;
 

@@ -85,6 +85,7 @@ pub(crate) async fn f2(engines: &mut Engines) -> Result<String> {
     }
     crowd.join().await;
     scene.finish(all_sold()).await?;
+    scene.shows(&["reserve_repeats_total", "backend_faults_total stock"], &["reserve calls fail"]).await?;
     Ok("replies of the reserve step were lost on a silent and on a reset connection, it ran twice".to_owned())
 }
 
@@ -104,6 +105,12 @@ pub(crate) async fn f4(engines: &mut Engines) -> Result<String> {
     scene.engines.kafka.start_again(0)?;
     crowd.join().await;
     scene.finish(all_sold()).await?;
+    scene
+        .shows(
+            &["publish_total ambiguous", "published_again_total", "backend_faults_total queue"],
+            &["orders are not acknowledged by the queue", "published orders again"],
+        )
+        .await?;
     Ok(format!("the broker stood still for 4 s ({unresolved} answers were unknown), then died"))
 }
 
@@ -117,6 +124,7 @@ pub(crate) async fn f8(engines: &mut Engines) -> Result<String> {
     fired("no COMMIT was swallowed", lost.until_fired(8)).await?;
     crowd.join().await;
     scene.finish(all_sold()).await?;
+    scene.shows(&["backend_faults_total ambiguous"], &["a step failed and will be done again"]).await?;
     Ok("the replies of 8 COMMITs were lost".to_owned())
 }
 
@@ -143,6 +151,7 @@ pub(crate) async fn f9(engines: &mut Engines) -> Result<String> {
     });
     ensure!(refused.await?, "the recorder that woke up was never told that it was too late");
     scene.finish(all_sold()).await?;
+    scene.shows(&["zombie_batches_total"], &["another recorder was faster"]).await?;
     Ok("a recorder woke up with a batch that another one had recorded".to_owned())
 }
 
@@ -180,6 +189,7 @@ pub(crate) async fn f11(engines: &mut Engines) -> Result<String> {
     crowd.join().await;
     let books = scene.finish(all_sold()).await?;
     ensure!(books.dead_letters.len() == 40, "{} dead letters", books.dead_letters.len());
+    scene.shows(&["dead_letters_open", "orders_total dead_letter"], &["parked as dead letters"]).await?;
     Ok("40 unreadable records were parked".to_owned())
 }
 
@@ -257,6 +267,7 @@ pub(crate) async fn f14(engines: &mut Engines) -> Result<String> {
     ensure!(paid + expired == books.orders.len(), "an order is neither paid nor expired");
     ensure!(told.get("PAID").copied() == Some(u32::try_from(paid)?), "{told:?}, and {paid} are PAID");
     ensure!(paid > 0 && expired > 0, "no race: {paid} paid, {expired} expired");
+    scene.shows(&["payments_total refund_due", "orders_total expired"], &[]).await?;
     Ok(format!("{} payments at the deadline: {paid} paid, {expired} expired, answers {told:?}", held.len()))
 }
 

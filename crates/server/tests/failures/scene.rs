@@ -24,12 +24,13 @@ use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 use crate::engines::Engines;
 use crate::player::Player;
+use crate::signs;
 use crate::waiting::until_async;
 
 /// Signs every token; the processes live for seconds and on loopback only.
 const SECRET: &str = "a-secret-of-the-failures-0123456789-and-of-no-other-place";
 /// The staff's token, for the same reason.
-const STAFF: &str = "a-token-of-the-failures-0123456789abcdef0123456789abcdef";
+pub(crate) const STAFF: &str = "a-token-of-the-failures-0123456789abcdef0123456789abcdef";
 
 /// Longest wait for a sale to come to rest once everything is healed.
 const REST: Duration = Duration::from_secs(90);
@@ -411,8 +412,19 @@ impl<'e> Scene<'e> {
         let excused = |invariant: &str| circumstances.stock_lost && ["I9", "I15", "I17"].contains(&invariant);
         audited.retain(|finding| !excused(&finding.invariant));
         ensure!(audited.is_empty(), "the product's own audit found: {audited:?}");
+        signs::nobody_babbles(&self.players)?;
         self.held = true;
         Ok(books)
+    }
+
+    /// What an operator must have seen of the fault: signs of the processes that run, and lines of any.
+    pub(crate) async fn shows(&mut self, signs: &[&str], lines: &[&str]) -> Result<()> {
+        // Without them the line fails, and its evidence is kept.
+        self.held = false;
+        signs::until_seen(&self.players, signs).await?;
+        signs::are_told(&self.players, lines)?;
+        self.held = true;
+        Ok(())
     }
 
     /// Ends every fault, and starts again whatever does not run.

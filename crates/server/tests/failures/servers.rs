@@ -65,6 +65,12 @@ pub(crate) async fn f15(engines: &mut Engines) -> Result<String> {
     sells_again(&scene, 1, BACK_WITHIN).await?;
     crowd.join().await;
     scene.finish(stock_lost()).await?;
+    scene
+        .shows(
+            &["rebuilds_total missing|not_open", "rebuilds_finished_total", "backend_faults_total stock"],
+            &["the sale is fenced; its stock will be loaded anew"],
+        )
+        .await?;
     Ok("with its file nothing was lost; without it the stock was rebuilt".to_owned())
 }
 
@@ -99,6 +105,12 @@ pub(crate) async fn f16(engines: &mut Engines) -> Result<String> {
     let last = sells_again(&scene, epoch, BACK_WITHIN).await?;
     crowd.join().await;
     scene.finish(stock_lost()).await?;
+    scene
+        .shows(
+            &["rebuilds_total went_back|not_open|missing", "rebuilds_finished_total"],
+            &["the stock went back to an earlier state"],
+        )
+        .await?;
     Ok(format!("a stale replica took over and the old master came back; the sale ended in epoch {last}"))
 }
 
@@ -128,6 +140,12 @@ pub(crate) async fn f18(engines: &mut Engines) -> Result<String> {
     }
     crowd.join().await;
     scene.finish(stock_lost()).await?;
+    scene
+        .shows(
+            &["rebuilds_total missing", "rebuilds_finished_total"],
+            &["the stock is missing", "somebody wrote over a key of the stock"],
+        )
+        .await?;
     Ok(format!("flushed, two keys deleted, two written over: each time rebuilt, up to epoch {epoch}"))
 }
 
@@ -170,6 +188,7 @@ pub(crate) async fn f19(engines: &mut Engines) -> Result<String> {
     crowd.join().await;
     let books = scene.finish(stock_lost()).await?;
     ensure!(books.sales[0].epoch == epoch, "the loader that woke up began an epoch");
+    scene.shows(&["rebuilds_finished_total"], &["the sale is fenced; its stock will be loaded anew"]).await?;
     Ok(format!("{stalled} stood still with a loaded stock, {other} rebuilt it, the first woke up"))
 }
 
@@ -197,17 +216,21 @@ pub(crate) async fn f20(engines: &mut Engines) -> Result<String> {
 
 /// Redis answers late, sometimes later than anybody waits.
 pub(crate) async fn f22(engines: &mut Engines) -> Result<String> {
-    let mut scene = Scene::open(engines, Set { proxied: true, ..Set::default() }).await?;
+    let set = Set { proxied: true, units: 600, users: 900, ..Set::default() };
+    let mut scene = Scene::open(engines, set).await?;
     let crowd = scene.crowd(scene.plan()?);
     sold(&crowd, 30).await?;
     let proxy = &scene.proxies.as_ref().context("it was asked for")?.redis;
     for ms in [100, 300, 700] {
         let slow = proxy.add(Effect::Delay(Stream::Downstream, Duration::from_millis(ms)))?;
         fired("nothing was slow", slow.until_fired(5)).await?;
+        // Buyers come in all the time, so that some of them wait behind a slow call.
+        lasting(Duration::from_millis(1_500)).await;
         proxy.remove(&slow);
     }
     crowd.join().await;
     scene.finish(all_sold()).await?;
+    scene.shows(&["reserve_repeats_total"], &["reserve calls fail"]).await?;
     Ok("replies came 100, 300 and 700 ms late".to_owned())
 }
 
@@ -239,6 +262,7 @@ pub(crate) async fn f23(engines: &mut Engines) -> Result<String> {
     ensure!(crossed.await?, "no locks were ever crossed");
     crowd.join().await;
     scene.finish(all_sold()).await?;
+    scene.shows(&["backend_faults_total ledger"], &["a step failed and will be done again"]).await?;
     Ok("all backends were killed 20 times, the item's row was held for 2 s, locks were crossed".to_owned())
 }
 
@@ -257,6 +281,7 @@ pub(crate) async fn f24(engines: &mut Engines) -> Result<String> {
     crowd.join().await;
     let circumstances = Circumstances { ledger_lost: true, stock_lost: true, ..all_sold() };
     scene.finish(circumstances).await?;
+    scene.shows(&["backend_faults_total ledger"], &["a step failed"]).await?;
     Ok("killed and restarted; then replaced by a standby that was behind".to_owned())
 }
 

@@ -176,5 +176,6 @@ pub(crate) async fn f33(engines: &mut Engines) -> Result<String> {
     ensure!(whole.await?, "the sale did not come back");
     crowd.join().await;
     scene.finish(Circumstances { stock_lost: true, ..all_sold() }).await?;
+    scene.shows(&["rebuilds_finished_total"], &["the sale is fenced; its stock will be loaded anew"]).await?;
     Ok("a recorder died, the stock was flushed, the broker stood still for 4 s".to_owned())
 }

@@ -8,13 +8,25 @@ use super::db::Tx;
 use super::failure::Failure;
 use super::rows::{self, POSITION_COLUMNS, SALES};
 use crate::fault::BackendError;
-use crate::ledger::{BookSnapshot, Books, PaymentRow};
+use crate::ledger::{Backlog, BookSnapshot, Books, PaymentRow};
 use crate::order::SaleId;
 
 #[async_trait]
 impl Books for PostgresLedger {
     async fn books(&self) -> Result<BookSnapshot, BackendError> {
         self.db.read("read the books", |tx| async move { books(&tx).await }).await
+    }
+
+    async fn backlog(&self) -> Result<Backlog, BackendError> {
+        let sql = "SELECT (SELECT count(*) FROM release_row) AS release_rows, \
+             (SELECT count(*) FROM dead_letter WHERE closed_at IS NULL) AS open_dead_letters";
+        let found = self.query_all("count what waits", (sql, &[]), |row| {
+            Ok(Backlog {
+                release_rows: rows::count(row, "release_rows")?,
+                open_dead_letters: rows::count(row, "open_dead_letters")?,
+            })
+        });
+        Ok(found.await?.pop().unwrap_or_default())
     }
 }
 

@@ -5,13 +5,28 @@ use rusqlite::{Connection, Row};
 
 use super::{SqliteLedger, record, rows};
 use crate::fault::BackendError;
-use crate::ledger::{BookSnapshot, Books, PaymentRow};
+use crate::ledger::{Backlog, BookSnapshot, Books, PaymentRow};
 use crate::order::OrderStatus;
 
 #[async_trait]
 impl Books for SqliteLedger {
     async fn books(&self) -> Result<BookSnapshot, BackendError> {
         self.db.read("read the books", |tx| books(tx)).await
+    }
+
+    async fn backlog(&self) -> Result<Backlog, BackendError> {
+        let sql = "SELECT (SELECT count(*) FROM release_row) AS release_rows, \
+             (SELECT count(*) FROM dead_letter WHERE closed_at IS NULL) AS open_dead_letters";
+        self.db
+            .read("count what waits", move |tx| {
+                tx.prepare_cached(sql)?.query_row([], |row| {
+                    Ok(Backlog {
+                        release_rows: rows::count(row, "release_rows")?,
+                        open_dead_letters: rows::count(row, "open_dead_letters")?,
+                    })
+                })
+            })
+            .await
     }
 }
 

@@ -57,6 +57,11 @@ impl ClientContext for Quiet {
 
 impl rdkafka::consumer::ConsumerContext for Quiet {}
 
+/// Facilities of the client library that nobody needs to hear. A connection failed, which the calls tell;
+/// the group could not be told how far we are, which the ledger knows; and, at every start, a setting of
+/// ours is for the other kind of client.
+const QUIET: [&str; 3] = ["FAIL", "COMMITFAIL", "CONFWARN"];
+
 /// A line of the client library. A broker that cannot be reached is told by the calls that fail
 /// for it; here it would be told once more per connection and second.
 pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -64,7 +69,7 @@ pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
         RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
             tracing::error!(facility, message, "Kafka client");
         }
-        RDKafkaLogLevel::Error | RDKafkaLogLevel::Warning if facility != "FAIL" => {
+        RDKafkaLogLevel::Error | RDKafkaLogLevel::Warning if !QUIET.contains(&facility) => {
             tracing::warn!(facility, message, "Kafka client");
         }
         _ => tracing::debug!(facility, message, "Kafka client"),

@@ -41,9 +41,13 @@ use crate::clock::{Clock, Timestamp};
 use crate::fault::{BackendError, Fault, Layer};
 use crate::order::{Epoch, ItemId, OrderId, Reservation, UserId};
 use crate::sale::{LoaderToken, Terms};
+use crate::told::Told;
 use link::Links;
 use packed::{Shape, hold_text, order_text};
 use scripts::Script;
+
+/// What Redis replied, or why it did not.
+type Reply = Result<Value, BackendError>;
 
 /// The keys of a sale that closed are removed this long after its window.
 const KEPT_AFTER_CLOSING: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -112,6 +116,8 @@ pub struct RedisStock {
     clock: RedisClock,
     /// Per bucket, the highest step that this process has seen.
     seen: RwLock<HashMap<BucketId, Arc<AtomicU64>>>,
+    went_back_told: Told,
+    written_over_told: Told,
 }
 
 impl RedisStock {
@@ -123,7 +129,14 @@ impl RedisStock {
     pub async fn connect(options: RedisOptions) -> Result<Self, BackendError> {
         let links = Links::new(&options)?;
         links.check().await?;
-        Ok(Self { links, prefix: options.prefix, clock: options.clock, seen: RwLock::default() })
+        Ok(Self {
+            links,
+            prefix: options.prefix,
+            clock: options.clock,
+            seen: RwLock::default(),
+            went_back_told: Told::default(),
+            written_over_told: Told::default(),
+        })
     }
 
     fn key(&self, bucket: BucketId, name: &str) -> String {
@@ -139,7 +152,7 @@ impl RedisStock {
         arguments: &[Vec<u8>],
     ) -> Result<Value, BackendError> {
         let keys = ["cfg", "stk", "alc", "buy", "out", "gone", "ops"].map(|name| self.key(bucket, name));
-        unless_written_over(bucket, self.links.run(script, &keys, arguments).await)
+        self.unless_written_over(bucket, self.links.run(script, &keys, arguments).await)
     }
 
     fn now(&self) -> Vec<u8> {
@@ -182,13 +195,31 @@ impl RedisStock {
             self.seen(bucket).fetch_max(left, Ordering::Relaxed);
             return Ok(true);
         }
-        tracing::error!(
-            sale.id = %bucket.sale, epoch = bucket.epoch.0, found, known,
-            "the stock went back to an earlier state (a failover to a stale replica, or an old snapshot): \
-             stopping it; it is rebuilt from the ledger"
-        );
+        if self.went_back_told.due(1).is_some() {
+            tracing::error!(
+                sale.id = %bucket.sale, epoch = bucket.epoch.0, found, known,
+                "the stock went back to an earlier state (a failover to a stale replica, or an old snapshot): \
+                 stopping it; it is rebuilt from the ledger"
+            );
+        }
         self.fence(bucket).await?;
         Ok(false)
+    }
+
+    /// Nothing instead of the error that says that a key has another type than we gave it.
+    fn unless_written_over(&self, bucket: BucketId, reply: Reply) -> Reply {
+        match reply {
+            Err(error) if error.fault == Fault::Permanent && error.chain().contains("WRONGTYPE") => {
+                if let Some(calls) = self.written_over_told.due(1) {
+                    tracing::error!(
+                        error = error.chain(), sale.id = %bucket.sale, epoch = bucket.epoch.0, calls,
+                        "somebody wrote over a key of the stock, which counts as missing now; it is rebuilt from the ledger"
+                    );
+                }
+                Ok(Value::Nil)
+            }
+            reply => reply,
+        }
     }
 
     /// Drops the contents of generations that are over. What a crash leaves of them costs memory only.
@@ -222,20 +253,6 @@ fn terms_arguments(terms: &Terms) -> [Vec<u8>; 4] {
 fn strange(what: &str, value: &Value) -> BackendError {
     let text = format!("{what}: unexpected reply {value:?}");
     BackendError::new(Layer::Stock, Fault::Permanent, text.chars().take(300).collect::<String>())
-}
-
-/// Nothing instead of the error that says that a key has another type than we gave it.
-fn unless_written_over(bucket: BucketId, reply: Result<Value, BackendError>) -> Result<Value, BackendError> {
-    match reply {
-        Err(error) if error.fault == Fault::Permanent && error.chain().contains("WRONGTYPE") => {
-            tracing::error!(
-                error = error.chain(), sale.id = %bucket.sale, epoch = bucket.epoch.0,
-                "somebody wrote over a key of the stock, which counts as missing now; it is rebuilt from the ledger"
-            );
-            Ok(Value::Nil)
-        }
-        reply => reply,
-    }
 }
 
 #[async_trait]
@@ -361,7 +378,7 @@ impl Stock for RedisStock {
         for (order, user) in orders {
             command.arg(format!("{}{user}", order_text(*order)));
         }
-        unless_written_over(bucket, self.links.query("confirm orders", &command).await).map(|_| ())
+        self.unless_written_over(bucket, self.links.query("confirm orders", &command).await).map(|_| ())
     }
 
     async fn release(
