@@ -64,7 +64,7 @@ async fn until_acknowledged(queue: &Publisher) {
 async fn an_order_that_was_never_sent_did_not_happen_and_one_that_was_may_have() {
     let (cluster, options) = cluster(2);
     let queue = publisher(&options);
-    publish(&queue, &orders(0..10)).await;
+    until_acknowledged(&queue).await;
 
     // Sent, and the answer is late.
     cluster.broker_round_trip_time(-1, Duration::from_secs(20)).unwrap();
