@@ -94,20 +94,43 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
-    /// Sends a signal to the whole group; nothing when the process has ended.
+    /// Sends a signal to the whole group and to the processes that it started, which may have left the
+    /// group, as PostgreSQL's do; nothing when the process has ended.
     fn signal(&self, signal: Signal) -> Result<()> {
         if !self.runs() {
             return Ok(());
         }
-        match kill_process_group(self.number()?, signal) {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-            Err(error) => Err(error).with_context(|| format!("a signal to process {}", self.pid)),
+        let started = children_of(self.pid)?;
+        let sent = kill_process_group(self.number()?, signal);
+        let others = started.into_iter().filter_map(Pid::from_raw).map(|child| kill_process(child, signal));
+        for sent in std::iter::once(sent).chain(others) {
+            match sent {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(error) => return Err(error).with_context(|| format!("a signal to process {}", self.pid)),
+            }
         }
+        Ok(())
     }
 
     fn number(&self) -> Result<Pid> {
         Pid::from_raw(self.pid).context("zero is no process")
     }
+}
+
+/// The processes that a process has started and that still run.
+fn children_of(parent: i32) -> Result<Vec<i32>> {
+    let mut children = Vec::new();
+    for entry in fs::read_dir("/proc").context("the kernel lists its processes")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        // It may have ended since it was listed.
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let by = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(1));
+        if by.and_then(|by| by.parse().ok()) == Some(parent) {
+            children.push(pid);
+        }
+    }
+    Ok(children)
 }
 
 /// When the process began; `None` when there is none, or it has ended and nobody asked how.
@@ -149,6 +172,24 @@ mod tests {
         process.end().expect("it ends");
         assert!(!process.runs());
         child.wait().expect("it is our child");
+    }
+
+    #[test]
+    fn what_a_process_started_ends_with_it_also_outside_its_group() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "setsid sleep 60 & wait"]).stdin(Stdio::null()).process_group(0);
+        let mut child = command.spawn().expect("sh is everywhere");
+        let process = Process::of(child.id(), false).expect("it runs");
+        let mut started = Vec::new();
+        let has_started = await_true(END, || {
+            started = children_of(process.pid())?;
+            Ok(started.len() == 1)
+        });
+        assert!(has_started.expect("the kernel lists them"));
+        let started = Process::of(started[0].unsigned_abs(), false).expect("it runs");
+        process.kill().expect("it is ours");
+        child.wait().expect("it is our child");
+        assert!(await_true(END, || Ok(!started.runs())).expect("it ends"));
     }
 
     #[test]

@@ -3,11 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
 use crate::launch::{Launched, Recipe};
 use crate::process::Process;
+
+/// How often a node that was killed is started once more when it ends at once, and the time between.
+const STARTS_MAX: u32 = 10;
+const BETWEEN_STARTS: Duration = Duration::from_millis(300);
 
 /// A service that runs; it ends with this value, and its folder goes.
 pub struct Server {
@@ -89,9 +94,20 @@ impl Server {
     /// # Errors
     /// It cannot be started or does not answer.
     pub fn start_again(&mut self, node: usize) -> Result<()> {
-        self.start_again_unanswered(node)?;
-        let node = &mut self.nodes[node];
-        node.recipe.until_it_answers(&mut node.launched)
+        let mut tried = 0;
+        loop {
+            self.start_again_unanswered(node)?;
+            let node = &mut self.nodes[node];
+            match node.recipe.until_it_answers(&mut node.launched) {
+                // What was killed may not have let go of everything yet: PostgreSQL's memory, a port.
+                Err(_) if tried < STARTS_MAX && !node.launched.process.runs() => {
+                    tried += 1;
+                    node.launched.reap();
+                    std::thread::sleep(BETWEEN_STARTS);
+                }
+                answered => return answered,
+            }
+        }
     }
 
     /// The same without waiting: a node of several answers only when the others are there.

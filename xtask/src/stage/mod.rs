@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use doorbuster_services::command::{line_of, output_of};
 use serde_json::Value;
 
+use crate::areas::TEST;
 use crate::bench::process::{now, pause};
 use crate::run::{cargo, reported};
 use crate::services::{self, Lent};
@@ -132,12 +133,13 @@ fn take_units(arguments: &[String]) -> Result<(u64, Vec<String>)> {
 
 /// Builds our program with the servers' clients; answers where it is.
 fn build(root: &Path, profile: &str) -> Result<std::path::PathBuf> {
-    // The tests' build, which is there already, has the tests' features.
-    let features = if profile == "dev" { "distributed,fault-points" } else { "distributed" };
-    let arguments =
-        ["build", "--locked", "--workspace", "--bins", "--features", features, "--profile", profile];
+    let release =
+        ["build", "--locked", "--workspace", "--bins", "--features", "distributed", "--profile", profile];
+    // The tests' build, which is there already: the selection decides which features libraries have.
+    let tests = [&TEST[..], &["--no-run", "--test", "roles"]].concat();
+    let arguments = if profile == "dev" { &tests[..] } else { &release[..] };
     // Messages of the build are not the report.
-    if !reported(&mut cargo(root, &arguments))? {
+    if !reported(&mut cargo(root, arguments))? {
         bail!("the program does not build");
     }
     let metadata = output_of(&mut cargo(root, &["metadata", "--format-version", "1", "--no-deps"]))?;
