@@ -137,6 +137,20 @@ async fn nothing_is_published_again_while_the_recorder_is_behind() {
 }
 
 #[tokio::test]
+async fn a_ledger_that_went_back_gets_the_queue_again_without_a_further_order() {
+    let world = World::new().await;
+    world.sale(3, 1).await;
+    let order = accepted(world.buy("alice").await);
+    world.work().await;
+    let before = world.backends.ledger.positions().await.unwrap();
+    assert!(world.backends.ledger.cut_back(&before[0], 0).await.unwrap());
+    world.work().await;
+    assert_eq!(world.backends.ledger.positions().await.unwrap(), before);
+    assert_eq!(status(&world, order).await, Some(OrderStatus::Pending));
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_message_of_a_newer_version_stops_the_partition_and_loses_nothing() {
     let world = World::new().await;
     world.sale(5, 1).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Backends, Step, Worker};
-use crate::delivery::{Batch, Decoded};
+use crate::delivery::{Batch, Decoded, Position, TopicId};
 use crate::fault::{BackendError, Fault, Layer};
 use crate::fault_points::FaultPoint;
 use crate::ledger::{RebuildOutcome, RecordOutcome, Recorded};
@@ -25,6 +25,8 @@ pub struct Recorder {
     placed: bool,
     /// Records of a newer version, each by its partition and offset: those partitions wait.
     waiting: Vec<(u32, u64)>,
+    /// How far each partition was recorded as this recorder last knew, one entry per partition.
+    recorded: HashMap<(TopicId, u32), u64>,
     wait: Duration,
     told: Lines,
 }
@@ -42,7 +44,8 @@ impl Recorder {
     /// A recorder that waits at most `wait` for records in one step.
     pub fn new(backends: Backends, wait: Duration) -> Self {
         let told = Lines::default();
-        Self { backends, reader: None, placed: false, waiting: Vec::new(), wait, told }
+        let (waiting, recorded) = Default::default();
+        Self { backends, reader: None, placed: false, waiting, recorded, wait, told }
     }
 
     /// The next batch, from the ledger's own positions.
@@ -61,6 +64,7 @@ impl Recorder {
             let mut positions = self.backends.ledger.positions().await?;
             positions.retain(|it| self.waiting.iter().all(|(partition, _)| *partition != it.partition));
             reader.seek(&positions).await?;
+            self.recorded.extend(positions.into_iter().map(|it| ((it.topic, it.partition), it.next)));
             self.placed = true;
         }
         let outcome = reader.next(BATCH_MAX, self.wait).await?;
@@ -73,6 +77,7 @@ impl Recorder {
         match self.backends.ledger.record(batch).await {
             Ok(RecordOutcome::Recorded(recorded)) => {
                 FaultPoint::Committed.reached();
+                self.recorded.insert((batch.from.topic.clone(), batch.from.partition), batch.next);
                 self.settle(batch, &recorded).await;
                 FaultPoint::Confirmed.reached();
                 Ok(batch.records.len() as u64)
@@ -138,11 +143,32 @@ impl Recorder {
 
     /// Nothing came. Partitions that wait are tried again, and said again: after an error the loop
     /// pauses, longer each time, so this is no circle.
-    fn idle(&mut self) -> Result<Step, BackendError> {
-        let Some((partition, offset)) = self.waiting.first().copied() else { return Ok(Step::Idle) };
+    async fn idle(&mut self) -> Result<Step, BackendError> {
+        let Some((partition, offset)) = self.waiting.first().copied() else {
+            return self.look_for_lost_commits().await;
+        };
         self.waiting.clear();
         self.placed = false;
         Err(newer_version(partition, offset))
+    }
+
+    /// A ledger that failed over to a standby may have lost commits, and its positions went back with
+    /// them. The next record would be refused as a zombie's and tell; where none comes, this look does.
+    async fn look_for_lost_commits(&mut self) -> Result<Step, BackendError> {
+        let positions = self.backends.ledger.positions().await?;
+        let gone_back = |it: &Position| {
+            let known = self.recorded.get(&(it.topic.clone(), it.partition));
+            known.is_some_and(|known| *known > it.next)
+        };
+        let Some(position) = positions.into_iter().find(gone_back) else { return Ok(Step::Idle) };
+        tracing::error!(
+            partition = position.partition,
+            next = position.next,
+            "the ledger is behind what it had confirmed, as after a failover: reading the queue again from there"
+        );
+        self.recorded.clear();
+        self.placed = false;
+        Ok(Step::Worked(1))
     }
 
     /// What follows a commit. Best effort: the sweeper repeats what is lost here.
@@ -241,7 +267,7 @@ impl Worker for Recorder {
     async fn step(&mut self) -> Result<Step, BackendError> {
         let batch = match self.next_batch().await? {
             NextOutcome::Batch(batch) => batch,
-            NextOutcome::Idle => return self.idle(),
+            NextOutcome::Idle => return self.idle().await,
             NextOutcome::Moved => {
                 self.placed = false;
                 return Ok(Step::Worked(1));
