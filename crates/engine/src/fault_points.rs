@@ -56,16 +56,25 @@ pub struct NotArmed(String);
 /// Where a process is told what to do.
 const VARIABLE: &str = "DOORBUSTER_FAULT_POINTS";
 
+/// Names a file that says by how many seconds this process' clock is wrong; it may change at any time.
+const CLOCK_VARIABLE: &str = "DOORBUSTER_FAULT_CLOCK";
+
 /// This build has no faults of its own.
 ///
 /// # Errors
 /// The environment asks for some.
 #[cfg(not(feature = "fault-points"))]
 pub fn check_environment() -> Result<(), NotArmed> {
-    match std::env::var_os(VARIABLE) {
-        Some(_) => Err(NotArmed("it is set, and this build has no fault points: unset it".to_owned())),
+    match [VARIABLE, CLOCK_VARIABLE].into_iter().find(|name| std::env::var_os(name).is_some()) {
+        Some(name) => Err(NotArmed(format!("{name} is set, and this build has no fault points: unset it"))),
         None => Ok(()),
     }
+}
+
+/// The clock as it is: this build has no faults of its own.
+#[cfg(not(feature = "fault-points"))]
+pub fn clock(clock: std::sync::Arc<dyn crate::clock::Clock>) -> std::sync::Arc<dyn crate::clock::Clock> {
+    clock
 }
 
 #[cfg(not(feature = "fault-points"))]
@@ -77,6 +86,9 @@ impl FaultPoint {
 
 #[cfg(feature = "fault-points")]
 pub use armed::check_environment;
+
+#[cfg(feature = "fault-points")]
+pub use wrong_clock::clock;
 
 #[cfg(feature = "fault-points")]
 mod armed {
@@ -182,6 +194,85 @@ mod armed {
             {
                 assert!(parse(wrong).is_err(), "{wrong}");
             }
+        }
+    }
+}
+
+#[cfg(feature = "fault-points")]
+mod wrong_clock {
+    use std::path::PathBuf;
+    use std::sync::{Arc, Mutex, PoisonError};
+    use std::time::Duration;
+
+    use super::CLOCK_VARIABLE;
+    use crate::clock::{Clock, Timestamp};
+
+    /// How long what was read is good for: a clock that is set jumps so long after it at most.
+    const READ_EVERY: Duration = Duration::from_millis(100);
+
+    /// The clock, wrong as the environment asks for. (libfaketime was refused: Kafka's client, which waits by
+    /// both of the machine's clocks, never connects under it.)
+    pub fn clock(clock: Arc<dyn Clock>) -> Arc<dyn Clock> {
+        match std::env::var_os(CLOCK_VARIABLE) {
+            Some(file) => Arc::new(WrongClock { clock, file: file.into(), read: Mutex::default() }),
+            None => clock,
+        }
+    }
+
+    /// A clock that is as wrong as a file says.
+    struct WrongClock {
+        clock: Arc<dyn Clock>,
+        file: PathBuf,
+        /// When the file was read, and what it said, in milliseconds.
+        read: Mutex<Option<(Duration, i64)>>,
+    }
+
+    impl WrongClock {
+        /// A file that cannot be read leaves the clock as it is.
+        fn error_ms(&self) -> i64 {
+            let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = self.clock.monotonic();
+            if let Some((at, ms)) = *read
+                && now.saturating_sub(at) < READ_EVERY
+            {
+                return ms;
+            }
+            let told =
+                std::fs::read_to_string(&self.file).ok().and_then(|text| text.trim().parse::<i64>().ok());
+            let ms =
+                told.map_or_else(|| read.map_or(0, |(_, ms)| ms), |seconds| seconds.saturating_mul(1_000));
+            *read = Some((now, ms));
+            ms
+        }
+    }
+
+    impl Clock for WrongClock {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_ms(self.clock.now().as_ms().saturating_add(self.error_ms()))
+        }
+
+        fn monotonic(&self) -> Duration {
+            self.clock.monotonic()
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::clock::ManualClock;
+
+        #[test]
+        fn a_clock_is_as_wrong_as_its_file_says_and_jumps_with_it() {
+            let folder = tempfile::tempdir().expect("a temporary folder can be made");
+            let file = folder.path().join("clock");
+            let right = Arc::new(ManualClock::at(Timestamp::from_ms(1_000_000)));
+            let wrong =
+                WrongClock { clock: Arc::clone(&right) as _, file: file.clone(), read: Mutex::default() };
+            assert_eq!(wrong.now().as_ms(), 1_000_000, "there is no file yet");
+            std::fs::write(&file, "-600\n").expect("the folder is there");
+            right.advance(READ_EVERY);
+            assert_eq!(wrong.now().as_ms(), 400_100);
+            assert_eq!(wrong.monotonic(), right.monotonic());
         }
     }
 }

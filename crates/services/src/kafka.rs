@@ -49,12 +49,14 @@ pub struct Plan {
     /// Where clients of the third way in are sent, one address a broker: proxies in between. Such a proxy
     /// passes on to the broker's own address of that way, see [`behind`].
     pub through: Vec<SocketAddr>,
+    /// Where the first broker keeps its log, such as on a small disk; without, in its own folder.
+    pub data: Option<PathBuf>,
 }
 
 impl Plan {
     /// So many brokers, and no proxies.
     pub fn of(brokers: usize) -> Self {
-        Self { brokers, through: Vec::new() }
+        Self { brokers, through: Vec::new(), data: None }
     }
 }
 
@@ -83,6 +85,12 @@ struct Node {
     through: Option<SocketAddr>,
 }
 
+/// Where a node keeps what: its settings and what it prints, and its log.
+struct Place {
+    home: PathBuf,
+    data: PathBuf,
+}
+
 /// Starts the brokers and waits for the first answer of each. `root` is the repository's: Kafka's
 /// libraries are kept in its `target`.
 ///
@@ -104,7 +112,12 @@ pub fn start(root: &Path, plan: &Plan) -> Result<Server> {
     let shown = folder.join("certificates");
     let recipes = Certificates::make(&shown, "DNS:localhost,IP:127.0.0.1").and_then(|certificates| {
         let secured = secure_properties(&certificates)?;
-        (0..nodes.len()).map(|index| recipe(&folder, &libraries, &nodes, index, &secured)).collect()
+        let place = |index: usize| {
+            let home = folder.join(format!("node-{}", index + 1));
+            let data = plan.data.clone().filter(|_| index == 0);
+            Place { data: data.unwrap_or_else(|| home.join("data")), home }
+        };
+        (0..nodes.len()).map(|index| recipe(place(index), &libraries, &nodes, index, &secured)).collect()
     });
     let secure = format!("sasl-ssl://{USER}:{PASSWORD}@{}{}/ca.pem", nodes[0].secure, shown.display());
     let mutual = format!("ssl://{}{}", nodes[0].mutual, shown.display());
@@ -120,11 +133,11 @@ pub fn start(root: &Path, plan: &Plan) -> Result<Server> {
     Ok(server)
 }
 
-fn recipe(folder: &Path, libraries: &Path, nodes: &[Node], index: usize, secured: &str) -> Result<Recipe> {
-    let home = folder.join(format!("node-{}", index + 1));
+fn recipe(place: Place, libraries: &Path, nodes: &[Node], index: usize, secured: &str) -> Result<Recipe> {
+    let Place { home, data } = place;
     fs::create_dir(&home).with_context(|| home.display().to_string())?;
     let properties = home.join("server.properties");
-    fs::write(&properties, properties_of(index, nodes, &home) + secured)?;
+    fs::write(&properties, properties_of(index, nodes, &data) + secured)?;
     let mut format = Command::new("java");
     format.args(java(libraries, "64m"));
     format.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c"]).arg(&properties);
@@ -166,7 +179,7 @@ fn java(libraries: &Path, heap: &str) -> Vec<String> {
 }
 
 /// The settings of one node.
-fn properties_of(index: usize, nodes: &[Node], home: &Path) -> String {
+fn properties_of(index: usize, nodes: &[Node], data: &Path) -> String {
     let Node { clients, secure, mutual, controllers, behind, through } = nodes[index];
     let voters: Vec<String> =
         nodes.iter().enumerate().map(|(index, node)| format!("{}@{}", index + 1, node.controllers)).collect();
@@ -185,7 +198,7 @@ fn properties_of(index: usize, nodes: &[Node], home: &Path) -> String {
          controller.listener.names=CONTROLLER\nlog.dirs={}\n",
         index + 1,
         voters.join(","),
-        home.join("data").display(),
+        data.display(),
     );
     for setting in [
         "default.replication.factor",
@@ -272,13 +285,13 @@ mod tests {
 
     #[test]
     fn one_broker_keeps_one_copy_and_three_keep_three_of_which_two_must_be_written() {
-        let home = Path::new("/tmp/home");
-        let one = properties_of(0, &[node(10)], home);
+        let data = Path::new("/tmp/data");
+        let one = properties_of(0, &[node(10)], data);
         assert!(
             one.contains("\ndefault.replication.factor=1\n") && one.contains("\nmin.insync.replicas=1\n")
         );
         let nodes = [node(10), node(20), node(30)];
-        let second = properties_of(1, &nodes, home);
+        let second = properties_of(1, &nodes, data);
         for line in [
             "node.id=2",
             "controller.quorum.voters=1@127.0.0.1:11,2@127.0.0.1:21,3@127.0.0.1:31",

@@ -9,6 +9,7 @@
 
 mod certificates;
 pub mod command;
+mod disk;
 pub mod kafka;
 mod launch;
 pub mod postgres;
@@ -16,6 +17,7 @@ mod process;
 pub mod redis_server;
 pub mod server;
 
+pub use disk::SmallDisk;
 pub use launch::{await_true, free_ports};
 pub use process::Process;
 pub use server::Server;

@@ -34,6 +34,19 @@ const PASSWORD: &str = "open-sesame";
 /// # Errors
 /// One cannot be set up or started, or does not answer.
 pub fn start() -> Result<Server> {
+    start_in(None)
+}
+
+/// The same with the data of the server in the clear in `data`, such as on a small disk, where it keeps little:
+/// the files of its write-ahead log have 1 MB. [`copy`] and [`go_back`] are not for it.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_at(data: &Path) -> Result<Server> {
+    start_in(Some(data))
+}
+
+fn start_in(data: Option<&Path>) -> Result<Server> {
     let folder = launch::folder("postgres")?;
     let [clear, secure] = free_ports()?;
     let run_as = run_as()?;
@@ -45,7 +58,7 @@ pub fn start() -> Result<Server> {
         secure.port(),
         shown.join("ca.pem").display()
     );
-    let recipes = recipes(&folder, &shown, [clear, secure], run_as);
+    let recipes = recipes(&folder, (&shown, data), [clear, secure], run_as);
     let mut server = Server::start(url, folder, recipes)?;
     for address in [clear, secure] {
         let mut createdb = tool("createdb", server.folder(), run_as);
@@ -85,40 +98,55 @@ pub fn go_back(server: &mut Server, copy: &Path) -> Result<()> {
     server.start_again(0)
 }
 
-fn recipes(folder: &Path, shown: &Path, ports: [SocketAddr; 2], run_as: RunAs) -> Result<Vec<Recipe>> {
+fn recipes(
+    folder: &Path,
+    (shown, data): (&Path, Option<&Path>),
+    ports: [SocketAddr; 2],
+    run_as: RunAs,
+) -> Result<Vec<Recipe>> {
     let [clear, secure] = ports;
     let certificates = Certificates::make(shown, "DNS:localhost")?;
     let [certificate, key] = ["server.pem", "server.key"].map(|name| certificates.file(name));
     let password = folder.join("password");
     fs::write(&password, PASSWORD).with_context(|| password.display().to_string())?;
     if let Some((user, group)) = run_as {
-        for path in [folder, &key] {
+        let elsewhere = data.and_then(Path::parent);
+        for path in [folder, &key].into_iter().chain(elsewhere) {
             chown(path, Some(user), Some(group)).with_context(|| path.display().to_string())?;
         }
     }
     // Every client on the loopback may be any user: it is a server for tests.
-    let first = recipe(folder, "data", clear, run_as, (&["-A", "trust"], &[]))?;
+    let first = match data {
+        None => recipe((folder, &folder.join("data")), clear, run_as, (&["-A", "trust"], &[]))?,
+        Some(data) => {
+            let little = ["min_wal_size=2MB", "max_wal_size=8MB"].map(str::to_owned);
+            recipe((folder, data), clear, run_as, (&["-A", "trust", "--wal-segsize=1"], &little))?
+        }
+    };
     let words = format!("--pwfile={}", password.display());
     let settings = [
         "ssl=on".to_owned(),
         format!("ssl_cert_file={}", certificate.display()),
         format!("ssl_key_file={}", key.display()),
     ];
-    let second = recipe(folder, "secure", secure, run_as, (&["-A", "scram-sha-256", &words], &settings))?;
+    let second = recipe(
+        (folder, &folder.join("secure")),
+        secure,
+        run_as,
+        (&["-A", "scram-sha-256", &words], &settings),
+    )?;
     Ok(vec![first, second])
 }
 
 /// Sets up a server in `data`; `(who may come in, further settings)`.
 fn recipe(
-    folder: &Path,
-    name: &str,
+    (folder, data): (&Path, &Path),
     address: SocketAddr,
     run_as: RunAs,
     (authentication, settings): (&[&str], &[String]),
 ) -> Result<Recipe> {
-    let data = folder.join(name);
     let mut initdb = tool("initdb", folder, run_as);
-    initdb.arg("-D").arg(&data).args(["-U", "postgres"]).args(authentication);
+    initdb.arg("-D").arg(data).args(["-U", "postgres"]).args(authentication);
     initdb.args(["--encoding=UTF8", "--locale=C", "--no-instructions"]);
     output_of(&mut initdb)?;
 
@@ -138,7 +166,7 @@ fn recipe(
         program: PathBuf::from(PROGRAM),
         arguments,
         folder: folder.to_owned(),
-        log: folder.join(format!("{name}.log")),
+        log: folder.join(data.with_extension("log").file_name().context("a folder has a name")?),
         run_as,
         interrupt: true,
         answers: Box::new(answers),

@@ -60,7 +60,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<Verdict> {
     for warning in config.warnings().into_iter().chain(files) {
         tracing::warn!("{warning}");
     }
-    let app = App::start(&config, Arc::new(SystemClock::new()), Site::default()).await?;
+    let app = App::start(&config, fault_points::clock(Arc::new(SystemClock::new())), Site::default()).await?;
     tracing::info!(file = %app.admin_token_file.display(), "the staff's token is in this file");
     stop_on_signal(app).await?;
     Ok(Verdict::Fine)

@@ -1,11 +1,11 @@
 //! Every part is killed by `kill -9`, again and again, while buyers never stop.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use doorbuster_chaos::buyers::{Plan, Shares};
 use doorbuster_chaos::checker::{Circumstances, check_progress};
+use rand::RngExt as _;
 
 use crate::engines::Engines;
 use crate::scene::{Scene, Set};
@@ -34,7 +34,7 @@ pub(crate) async fn run(engines: &mut Engines) -> Result<String> {
         ..Set::default()
     };
     let mut scene = Scene::open(engines, set).await?;
-    let mut kills = BTreeMap::<&str, u32>::new();
+    let mut random = scene.engines.random();
     // Books on the way: what they say must still hold in the end.
     let mut seen = Vec::new();
     for round in 0..rounds() {
@@ -43,12 +43,12 @@ pub(crate) async fn run(engines: &mut Engines) -> Result<String> {
                 continue;
             }
             let shares = Shares { keyed: 30, cancel: 20, pay: 20, again: 30 };
-            let seed = rand::random();
+            let seed = random.random();
             let name = format!("{round}-{victim}-");
             let crowd = scene.crowd(Plan { lanes: 16, name, shares, seed, ..scene.plan()? });
-            lasting(Duration::from_millis(rand::random_range(0..600))).await;
+            lasting(Duration::from_millis(random.random_range(0..600))).await;
             kill(&mut scene, victim).await?;
-            *kills.entry(victim).or_default() += 1;
+            *scene.engines.counted.entry(victim).or_default() += 1;
             crowd.join().await;
             if seen.len() < BOOKS_MAX {
                 seen.push(scene.books().await?);
@@ -64,7 +64,7 @@ pub(crate) async fn run(engines: &mut Engines) -> Result<String> {
         ensure!(findings.is_empty(), "the books went back: {findings:#?}");
     }
     ensure!(books.sales[0].epoch == 1, "nothing was lost, so there was nothing to rebuild");
-    Ok(format!("{kills:?}, {} orders", books.orders.len()))
+    Ok(format!("{:?}, {} orders", scene.engines.counted, books.orders.len()))
 }
 
 /// Kills and starts again at once.

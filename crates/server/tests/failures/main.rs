@@ -8,13 +8,22 @@
 //! `DOORBUSTER_FAILURES_ROUNDS` repeats each line, `DOORBUSTER_FAILURES_KILLS` says how often each part is
 //! killed in the last one. What is named on the command line chooses lines. A line
 //! that fails leaves logs and history in the folder that it names.
+//!
+//! Every choice of a line comes from its seed, which is printed with it; `DOORBUSTER_FAILURES_SEED` gives it, and
+//! a round is one seed further. What comes when is up to the machine all the same. Each run of a line
+//! is noted in `target/failures/runs.jsonl`.
 #![expect(clippy::print_stdout, reason = "the lines and their results are what it is run for")]
 
+mod clocks;
+mod disks;
 mod engines;
 mod http;
 mod kills;
+mod long;
+mod operator;
 mod own;
 mod player;
+mod runs;
 mod scene;
 mod servers;
 mod signs;
@@ -67,7 +76,8 @@ const LINES: &[Line] = &[
     line!("F22", "a slow Redis", servers::f22),
     line!("F23", "killed backends, held rows, crossed locks", servers::f23),
     line!("F24", "PostgreSQL dies, then a stale standby takes over", servers::f24),
-    line!("F25", "Redis has no memory left", servers::f25),
+    line!("F25", "no memory, and full disks of all three servers", disks::f25),
+    line!("F26", "wrong clocks of gateways, keeper and recorders, two of which jump", clocks::f26),
     line!("F27", "SIGTERM in the storm, once and twice", surroundings::f27),
     line!("F28", "pause and open in the storm", surroundings::f28),
     line!("F29", "restocks in the storm, the keeper dies in each", surroundings::f29),
@@ -75,16 +85,21 @@ const LINES: &[Line] = &[
     line!("F31", "clogged links, in turn", surroundings::f31),
     line!("F32", "everybody retries", surroundings::f32),
     line!("F33", "three faults in ten seconds", surroundings::f33),
+    line!("recorders", "both recorders stand still for long", long::recorders),
+    line!("postgres", "PostgreSQL is away for long", long::postgres),
+    line!("kafka", "Kafka is away for long", long::kafka),
     line!("kills", "every part is killed, one after the other", kills::run),
 ];
 
 fn main() -> ExitCode {
     let chosen: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let rounds = std::env::var("DOORBUSTER_FAILURES_ROUNDS").ok().and_then(|text| text.parse().ok());
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    let rounds = number("DOORBUSTER_FAILURES_ROUNDS").unwrap_or(1);
+    let seed = number("DOORBUSTER_FAILURES_SEED").unwrap_or_else(rand::random);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let told = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         let work = tokio::task::LocalSet::new();
-        runtime.block_on(work.run_until(run(&chosen, rounds.unwrap_or(1))))
+        runtime.block_on(work.run_until(run(&chosen, rounds, seed)))
     });
     match told {
         Ok(true) => ExitCode::SUCCESS,
@@ -98,23 +113,29 @@ fn main() -> ExitCode {
 
 /// Runs the chosen lines, prints each with its result, and says whether all held.
 #[expect(clippy::print_stdout, reason = "the list is what this program is for")]
-async fn run(chosen: &[String], rounds: u32) -> Result<bool> {
+async fn run(chosen: &[String], rounds: u32, first_seed: u32) -> Result<bool> {
     let wanted = |line: &&Line| chosen.is_empty() || chosen.iter().any(|id| id.eq_ignore_ascii_case(line.0));
     let lines: Vec<&Line> = LINES.iter().filter(wanted).collect();
     anyhow::ensure!(!lines.is_empty(), "there is no such line: {}", chosen.join(", "));
     let mut engines = Engines::start()?;
     let mut all = true;
-    for _ in 0..rounds {
+    for round in 0..rounds {
         for Line(id, what, story) in &lines {
-            let begun = now();
+            let (begun, seed) = (now(), u64::from(first_seed) + u64::from(round));
+            engines.begin(seed);
             let told = AssertUnwindSafe(story(&mut engines)).catch_unwind();
-            let result = match tokio::time::timeout(LINE_MAX * kills::rounds(), told).await {
+            // The line of kills alone lasts as long as it has kills.
+            let longest = if *id == "kills" { LINE_MAX * kills::rounds().max(1) } else { LINE_MAX };
+            let longest = longest + 3 * long::duration();
+            let result = match tokio::time::timeout(longest, told).await {
                 Ok(Ok(Ok(told))) => format!("ok: {told}"),
                 Ok(Ok(Err(error))) => format!("FAILED: {error:#}"),
                 Ok(Err(_)) => "FAILED: a panic, see above".to_owned(),
-                Err(_) => format!("FAILED: it does not end within {} s", LINE_MAX.as_secs()),
+                Err(_) => format!("FAILED: it does not end within {} s", longest.as_secs()),
             };
-            println!("{id:<6}{what:<64}{:>4} s  {result}", begun.elapsed().as_secs());
+            let took = begun.elapsed();
+            println!("{id:<10}{what:<64}{:>4} s  seed {seed:<11}{result}", took.as_secs());
+            runs::note(id, &engines, took, &result)?;
             all &= result.starts_with("ok");
         }
     }

@@ -205,15 +205,20 @@ async fn dies_at_expiry(engines: &mut Engines, point: &str, same_users: bool) ->
     }
     // While no keeper runs, what was released is bought again by those who had it.
     let name = if same_users { "user" } else { "other" };
-    let crowd = scene.crowd(Plan { name: name.to_owned(), seed: 2, ..scene.plan()? });
+    let crowd = scene.crowd(Plan {
+        name: name.to_owned(),
+        seed: scene.engines.seed.wrapping_add(1),
+        ..scene.plan()?
+    });
     if !point.starts_with("expirer") {
-        ensure!(crowd.reaches(|counts| counts.accepted >= 100).await, "nothing came back on sale");
+        // As many as had expired at the first step; the others are told of the orders that they still have.
+        ensure!(crowd.reaches(|counts| counts.accepted > 0).await, "nothing came back on sale");
         scene.again("keeper-1", "").await?;
     }
     crowd.join().await;
     let books = scene.finish(Circumstances::default()).await?;
     let expired = books.orders.iter().filter(|order| order.status == Status::Expired).count();
-    ensure!(expired >= 150, "{expired} orders expired");
+    ensure!(expired > 0 && books.orders.len() > 150, "{expired} expired, {} orders", books.orders.len());
     Ok(format!("the keeper died at {point}; {expired} orders expired, {} in all", books.orders.len()))
 }
 

@@ -127,6 +127,11 @@ impl Player {
         Ok(status.code())
     }
 
+    /// Stops it without ending it.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        self.process()?.freeze()
+    }
+
     /// Lets it go on, if it stands still.
     pub(crate) fn thaw(&self) -> Result<()> {
         self.process()?.thaw()

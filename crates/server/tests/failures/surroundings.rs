@@ -7,6 +7,7 @@ use doorbuster_chaos::buyers::{Plan, Shares};
 use doorbuster_chaos::checker::Circumstances;
 use doorbuster_chaos::proxy::{Effect, Stream};
 use doorbuster_wire::Restock;
+use rand::RngExt as _;
 
 use crate::engines::Engines;
 use crate::own::{all_sold, fired};
@@ -76,6 +77,7 @@ pub(crate) async fn f29(engines: &mut Engines) -> Result<String> {
     let crowd = scene.crowd(scene.plan()?);
     let (sale, item) = (scene.offer.sale.to_string(), scene.offer.items[0].to_string());
     let mut expected = 100;
+    let mut random = scene.engines.random();
     for (point, by) in [
         ("restock.written", 50_i64),
         ("restock.adjusted", 40),
@@ -83,7 +85,7 @@ pub(crate) async fn f29(engines: &mut Engines) -> Result<String> {
         ("restock.adjusted", -20),
     ] {
         scene.armed("keeper-1", &format!("{point}=kill@1")).await?;
-        let restock = Restock { operation_id: uuid::Uuid::from_u128(rand::random()).to_string(), units: by };
+        let restock = Restock { operation_id: uuid::Uuid::from_u128(random.random()).to_string(), units: by };
         let staff = scene.staff("keeper")?;
         // The answer dies with the keeper.
         let asked = staff.restock(&sale, &item, &restock).await;
@@ -100,7 +102,10 @@ pub(crate) async fn f29(engines: &mut Engines) -> Result<String> {
     }
     crowd.join().await;
     // Those who came before the units were there have been told that it is sold out, and have gone.
-    scene.crowd(Plan { name: "late".to_owned(), seed: 2, ..scene.plan()? }).join().await;
+    scene
+        .crowd(Plan { name: "late".to_owned(), seed: scene.engines.seed.wrapping_add(1), ..scene.plan()? })
+        .join()
+        .await;
     let books = scene.finish(all_sold()).await?;
     let quantity = books.items[0].quantity;
     ensure!(quantity == expected, "the quantity is {quantity}, and {expected} was answered");
@@ -141,7 +146,8 @@ async fn links(engines: &mut Engines, effect: fn(Stream) -> Effect) -> Result<St
 pub(crate) async fn f32(engines: &mut Engines) -> Result<String> {
     let set = Set { units: 300, users: 3_000, ..Set::default() };
     let mut scene = Scene::open(engines, set).await?;
-    let storms = (0..3_u64).map(|seed| -> Result<_> {
+    let storms = (0..3).map(|more| -> Result<_> {
+        let seed = scene.engines.seed.wrapping_add(more);
         let shares = Shares { keyed: 50, ..Shares::default() };
         Ok(scene.crowd(Plan { lanes: 100, seed, shares, ..scene.plan()? }))
     });
