@@ -84,7 +84,7 @@ enum Task {
         #[arg(last = true)]
         rehearse: Vec<String>,
     },
-    /// Run the simulation, the model, the kill loop and the fuzzer for long
+    /// Run the simulation, the model, the kill loop, the failure matrix and the fuzzer for long
     #[command(after_help = SOAK_HELP)]
     Soak {
         /// The first seed; the tests of a merge run 1 to 2,000
@@ -99,6 +99,12 @@ enum Task {
         /// How often the server is killed
         #[arg(long, default_value_t = 100)]
         kill_rounds: u64,
+        /// How often each line of the failure matrix is run, with faults of five minutes in the long ones
+        #[arg(long, default_value_t = 1)]
+        failure_rounds: u64,
+        /// How often each part is killed in one sale; the broker a fifth of it
+        #[arg(long, default_value_t = 100)]
+        part_kills: u64,
         /// How long each target of the fuzzer runs
         #[arg(long, default_value_t = 60)]
         fuzz_seconds: u64,
@@ -163,13 +169,23 @@ and Redis, read by their own clients afterwards, do not agree.";
 const SOAK_HELP: &str = "\
 Examples:
   cargo xtask soak                                     20,000 new seeds, 20,000,000 states of the
-                                                       model, 100 kills, 5 minutes of fuzzing
-  cargo xtask soak --seeds 0 --model-states 0 --kill-rounds 0 --fuzz-seconds 600
-  cargo xtask soak --first-seed 90000 --seeds 100000 --model-states 0 --kill-rounds 0
-  cargo xtask soak --seeds 0 --model-states 30000000 --kill-rounds 0 --fuzz-seconds 0
+                                                       model, 100 kills of one process and of each
+                                                       part of many, each failure once, 5 minutes of
+                                                       fuzzing
+  cargo xtask soak --seeds 0 --model-states 0 --kill-rounds 0 --failure-rounds 0 --part-kills 0 --fuzz-seconds 600
+  cargo xtask soak --seeds 0 --model-states 0 --kill-rounds 0 --fuzz-seconds 0 --failure-rounds 10 --part-kills 100
+  cargo xtask soak --first-seed 90000 --seeds 100000 --model-states 0 --kill-rounds 0 --failure-rounds 0 --part-kills 0
+  cargo xtask soak --seeds 0 --model-states 30000000 --kill-rounds 0 --failure-rounds 0 --part-kills 0 --fuzz-seconds 0
 
 A seed that fails prints its operations; keep it in crates/engine/tests/simulation/reproductions.rs.
-An input that fails is kept in fuzz/regressions, where the tests find it.";
+An input that fails is kept in fuzz/regressions, where the tests find it.
+
+Every run of a line of the failure matrix is printed with its seed and noted in
+target/failures/runs.jsonl. A line is run again with DOORBUSTER_FAILURES_SEED=SEED. To add the runs and the kills up:
+  jq -s 'group_by(.line)[] | {line: .[0].line, runs: length, passed: map(select(.passed)) | length}' -c \\
+      target/failures/runs.jsonl
+  jq -s 'map(select(.passed).counted | to_entries[]) | group_by(.key)[] | {(.[0].key): map(.value) | add}' -c \\
+      target/failures/runs.jsonl";
 
 const TEST_HELP: &str = "\
 Examples:
@@ -208,8 +224,25 @@ fn main() -> Result<ExitCode> {
             let cast = stage::Cast { gateways, recorders, keepers };
             stage::run(&root, &stage::Plan { cast, chaos, install, profile, rehearse })?
         }
-        Task::Soak { first_seed, seeds, model_states, kill_rounds, fuzz_seconds } => {
-            soak::run(&root, &soak::Lengths { first_seed, seeds, model_states, kill_rounds, fuzz_seconds })?
+        Task::Soak {
+            first_seed,
+            seeds,
+            model_states,
+            kill_rounds,
+            failure_rounds,
+            part_kills,
+            fuzz_seconds,
+        } => {
+            let lengths = soak::Lengths {
+                first_seed,
+                seeds,
+                model_states,
+                kill_rounds,
+                failure_rounds,
+                part_kills,
+                fuzz_seconds,
+            };
+            soak::run(&root, &lengths)?
         }
         Task::Services { what: ServicesTask::Up { install, brokers, containers } } => {
             let brokers = if brokers == "3" { 3 } else { 1 };

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::areas::TEST;
+use crate::failures;
 use crate::requirements::{self, Absence, Requirement, Source};
 use crate::run::{cargo, shown};
 
@@ -16,6 +17,10 @@ pub(crate) struct Lengths {
     /// States of the protocol's model to look at, at the least.
     pub(crate) model_states: u64,
     pub(crate) kill_rounds: u64,
+    /// How often each line of the failure matrix is run; the long ones take five minutes each.
+    pub(crate) failure_rounds: u64,
+    /// How often each part is killed in the matrix' last line; the broker a fifth of it.
+    pub(crate) part_kills: u64,
     /// For each target.
     pub(crate) fuzz_seconds: u64,
 }
@@ -35,12 +40,13 @@ const COUNTED: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-le
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
 
-/// Runs the simulation, the model, the kill loop and the fuzzer for so long, and says whether all passed.
+/// Runs the simulation, the model, the kill loop, the failure matrix and the fuzzer for so long, and says whether all passed.
 ///
 /// # Errors
 /// cargo cannot be started.
 pub(crate) fn run(root: &Path, lengths: &Lengths) -> Result<bool> {
-    let Lengths { first_seed, seeds, model_states, kill_rounds, fuzz_seconds } = *lengths;
+    let Lengths { first_seed, seeds, model_states, kill_rounds, failure_rounds, part_kills, fuzz_seconds } =
+        *lengths;
     let mut simulation = test(root, "simulation", &["no_seed_violates_an_invariant"]);
     simulation.env("DOORBUSTER_SIMULATION_FIRST", first_seed.to_string());
     simulation.env("DOORBUSTER_SIMULATION_SEEDS", seeds.to_string());
@@ -50,14 +56,16 @@ pub(crate) fn run(root: &Path, lengths: &Lengths) -> Result<bool> {
     kill.env("DOORBUSTER_KILL_ROUNDS", kill_rounds.to_string());
 
     println!(
-        "seeds {first_seed} to {}, {model_states} states of the model, {kill_rounds} kills, {fuzz_seconds} s of fuzzing each target",
+        "seeds {first_seed} to {}, {model_states} states of the model, {kill_rounds} kills, {failure_rounds} rounds of failures, {part_kills} kills of each part, {fuzz_seconds} s of fuzzing each target",
         first_seed.saturating_add(seeds).saturating_sub(1)
     );
     let simulated = seeds == 0 || shown(&mut simulation)?;
     let modelled = model_states == 0 || shown(&mut model)?;
     let killed = kill_rounds == 0 || shown(&mut kill)?;
+    let failed = failure_rounds == 0 || failures::run(root, &failures::long(failure_rounds))?;
+    let parts = part_kills == 0 || failures::kill_parts(root, part_kills)?;
     let fuzzed = fuzz_seconds == 0 || fuzz(root, fuzz_seconds)?;
-    Ok(simulated && modelled && killed && fuzzed)
+    Ok(simulated && modelled && killed && failed && parts && fuzzed)
 }
 
 fn test(root: &Path, name: &str, chosen: &[&str]) -> Command {

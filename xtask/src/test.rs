@@ -65,7 +65,7 @@ fn run_area(area: &Area, services: &mut Lent<'_>, not_run: &mut Vec<String>) -> 
             Step::Stage => stage::small(root, services.install)?,
             Step::Venv(pinned) => venv::make(root, pinned)?,
             Step::Security => security::run(root)?,
-            Step::Failures => failures::run(root, 1)?,
+            Step::Failures => failures::run(root, &failures::short())?,
             Step::Demo => demo::run(root)?,
         };
     }
