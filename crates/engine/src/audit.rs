@@ -105,7 +105,10 @@ pub async fn collect(backends: &Backends) -> Result<Snapshot, BackendError> {
             Some(id) => backends.stock.level(id).await?,
             None => None,
         };
-        at_rest &= again.is_some_and(|level| level.seq == bucket.level.seq && level.unconfirmed == 0);
+        // Also in the first look: an order that is published, recorded and confirmed behind the second look at
+        // the books stands in none of them.
+        at_rest &= bucket.level.unconfirmed == 0
+            && again.is_some_and(|level| level.seq == bucket.level.seq && level.unconfirmed == 0);
     }
     Ok(Snapshot { books, buckets, ends, at_rest })
 }
