@@ -1,9 +1,9 @@
-//! What a buyer may see and undo: one order, all of a sale's, cancel.
+//! What a buyer may see and do with an order: one order, all of a sale's, cancel, begin to pay.
 
 use crate::clock::Timestamp;
 use crate::engine::Engine;
 use crate::fault::BackendError;
-use crate::ledger::CancelOutcome;
+use crate::ledger::{BeginOutcome, CancelOutcome, PaymentAttempt};
 use crate::order::{Epoch, Money, Order, OrderId, OrderPlaced, OrderStatus, Reservation, SaleId, UserId};
 use crate::sale::Sale;
 use crate::stock::BucketId;
@@ -26,6 +26,21 @@ pub struct MyOrder {
     pub payable: bool,
     /// Until when one may begin; `None` while queued.
     pub expires_at: Option<Timestamp>,
+}
+
+/// What [`Engine::begin_payment`] answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BeginPaymentOutcome {
+    /// The attempt, new or as it stands, and its order.
+    Begun(PaymentAttempt, Box<Order>),
+    /// The order is not recorded yet.
+    NotYet,
+    /// The order is paid.
+    Paid,
+    /// The order is closed, or its deadline is over.
+    Closed,
+    /// The user has no such order.
+    Unknown,
 }
 
 impl MyOrder {
@@ -127,5 +142,29 @@ impl Engine {
             CancelOutcome::Unknown => queued.map(|_| CancelOutcome::Unknown),
             outcome => Ok(outcome),
         }
+    }
+
+    /// Begins the payment of a user's own order at `provider`, or goes on with the one that was begun.
+    ///
+    /// # Errors
+    /// When a layer does not answer; repeating is safe.
+    pub async fn begin_payment(
+        &self,
+        user: &UserId,
+        id: OrderId,
+        provider: &str,
+    ) -> Result<BeginPaymentOutcome, BackendError> {
+        match self.my_order(user, id).await? {
+            None => return Ok(BeginPaymentOutcome::Unknown),
+            Some(order) if order.expires_at.is_none() => return Ok(BeginPaymentOutcome::NotYet),
+            Some(_) => {}
+        }
+        // The ledger decides by its own clock; an order that it has stays its owner's.
+        Ok(match self.shared.backends.ledger.begin_attempt(id, provider).await? {
+            BeginOutcome::Begun(attempt, order) => BeginPaymentOutcome::Begun(attempt, order),
+            BeginOutcome::Paid => BeginPaymentOutcome::Paid,
+            BeginOutcome::Closed => BeginPaymentOutcome::Closed,
+            BeginOutcome::NoOrder => BeginPaymentOutcome::Unknown,
+        })
     }
 }

@@ -9,8 +9,9 @@ use super::{sample, sound};
 use crate::clock::{Clock, ManualClock, Timestamp};
 use crate::delivery::{Batch, Decoded, Delivered, Position};
 use crate::ledger::{
-    BookSnapshot, CancelOutcome, ChangeOutcome, DeadLetter, DropOutcome, Ledger, LoadSnapshot, PayOutcome,
-    PaymentEvent, RebuildOutcome, RecordOutcome, Recorded, ReplayOutcome, RestockOutcome, RestockState,
+    BeginOutcome, BookSnapshot, CancelOutcome, ChangeOutcome, DeadLetter, DropOutcome, Ledger, LoadSnapshot,
+    PayOutcome, PaymentAttempt, PaymentAttemptId, PaymentEvent, PaymentEventKind, ProviderEvent,
+    RebuildOutcome, ReceiveOutcome, RecordOutcome, Recorded, ReplayOutcome, RestockOutcome, RestockState,
 };
 use crate::order::{Epoch, ItemId, OrderId, OrderPlaced, OrderStatus, RejectReason, SaleId, Units};
 use crate::sale::{LoaderToken, NewItem, NewSale, Sale, SaleState};
@@ -29,6 +30,8 @@ macro_rules! ledger_promises {
             records_that_cannot_be_applied_are_parked, a_sale_moves_only_along_its_arrows,
             what_is_loaded_is_every_order_once, a_replayed_letter_is_applied_by_the_ordinary_rules,
             a_dropped_letter_keeps_who_and_why, a_refused_order_is_not_brought_back_by_its_letter,
+            an_attempt_begins_only_while_its_order_is_payable, an_attempt_is_one_orders_for_ever,
+            an_event_counts_only_with_its_attempt, an_event_that_contradicts_is_kept_and_changes_nothing,
         }
     };
 }
@@ -43,6 +46,8 @@ pub struct Bench {
 
 /// The sample sale's payment window.
 const WINDOW: Duration = Duration::from_secs(600);
+/// Where the sample payments are made.
+const PROVIDER: &str = "test";
 const MINE: LoaderToken = LoaderToken(11);
 const THEIRS: LoaderToken = LoaderToken(22);
 
@@ -105,6 +110,35 @@ impl Bench {
 
     async fn pay(&self, n: u64, event: &str, payment: &str) -> PayOutcome {
         sound(self.ledger.pay(&payment_event(n, event, payment)).await)
+    }
+
+    /// The attempt of order `n`, which the provider calls `session-n`.
+    async fn attempt(&self, n: u64) -> PaymentAttempt {
+        let id = match sound(self.ledger.begin_attempt(sample::order_id(n), PROVIDER).await) {
+            BeginOutcome::Begun(attempt, order) => {
+                assert_eq!(
+                    (attempt.order, order.reservation.order),
+                    (sample::order_id(n), sample::order_id(n))
+                );
+                attempt.id
+            }
+            other => panic!("not begun: {other:?}"),
+        };
+        let noted = self.ledger.note_attempt(id, &format!("session-{n}"), "https://pay.example/").await;
+        match sound(noted) {
+            Some(attempt) => attempt,
+            None => panic!("the attempt is gone"),
+        }
+    }
+
+    async fn receive(&self, event: &ProviderEvent) -> ReceiveOutcome {
+        sound(self.ledger.receive(event).await)
+    }
+
+    /// What was said about order `n`: event, kind, outcome.
+    async fn evidence(&self, n: u64) -> Vec<(String, String, Option<String>)> {
+        let said = sound(self.ledger.payment_evidence(sample::order_id(n), 100).await);
+        said.into_iter().map(|it| (it.event_id, it.kind, it.outcome)).collect()
     }
 
     async fn books(&self) -> BookSnapshot {
@@ -622,4 +656,119 @@ pub async fn a_refused_order_is_not_brought_back_by_its_letter(bench: &Bench) {
     let open = sound(bench.ledger.dead_letters(None, 9, false).await);
     assert_eq!(open, [letter], "it waits to be dropped");
     assert_eq!(bench.books().await.steps.len(), 1);
+}
+
+/// An event about order `n` and its attempt.
+fn provider_event(n: u64, event: &str, payment: &str, kind: PaymentEventKind) -> ProviderEvent {
+    let attempt = PaymentAttemptId::derived(PROVIDER, sample::order_id(n));
+    ProviderEvent { attempt, kind, payment: payment_event(n, event, payment) }
+}
+
+/// Promise 13, when: not before the order is recorded, not after its deadline, not once it is decided.
+pub async fn an_attempt_begins_only_while_its_order_is_payable(bench: &Bench) {
+    bench.sale(10, 1).await;
+    let begin = async |n| sound(bench.ledger.begin_attempt(sample::order_id(n), PROVIDER).await);
+    assert_eq!(begin(1).await, BeginOutcome::NoOrder);
+    bench.record(&[order_of(1, 1), order_of(2, 2), order_of(3, 3), order_of(4, 4)]).await;
+    assert_eq!(bench.pay(1, "e1", "p1").await, PayOutcome::Paid);
+    assert_eq!(begin(1).await, BeginOutcome::Paid);
+    sound(bench.ledger.cancel(sample::order_id(2), &sample::user(2), None).await);
+    assert_eq!(begin(2).await, BeginOutcome::Closed);
+
+    bench.clock.advance(WINDOW);
+    let begun = begin(3).await;
+    assert!(matches!(begun, BeginOutcome::Begun(..)), "at the deadline: {begun:?}");
+    bench.clock.advance(Duration::from_millis(1));
+    assert_eq!(begin(4).await, BeginOutcome::Closed, "behind the deadline, though nobody has expired it");
+    assert_eq!(begin(3).await, BeginOutcome::Closed, "nor does a begun one go on");
+    bench.books().await;
+}
+
+/// Promise 13, whose: again is the same attempt, and what the provider answered first stays.
+pub async fn an_attempt_is_one_orders_for_ever(bench: &Bench) {
+    bench.sale(10, 1).await;
+    bench.record(&[order_of(1, 1), order_of(2, 2)]).await;
+    let first = bench.attempt(1).await;
+    assert_eq!((first.order, first.reference.as_deref()), (sample::order_id(1), Some("session-1")));
+    bench.clock.advance(Duration::from_secs(5));
+    assert_eq!(bench.attempt(1).await, first);
+    let again = bench.ledger.note_attempt(first.id, "session-other", "https://elsewhere.example/").await;
+    assert_eq!(sound(again), Some(first.clone()));
+
+    let other = PaymentAttemptId::derived(PROVIDER, sample::order_id(2));
+    let begun = bench.ledger.begin_attempt(sample::order_id(2), PROVIDER).await;
+    assert!(matches!(sound(begun), BeginOutcome::Begun(PaymentAttempt { reference: None, .. }, _)));
+    let stolen = sound(bench.ledger.note_attempt(other, "session-1", "https://pay.example/").await);
+    assert_eq!(stolen.and_then(|it| it.reference), None, "another attempt has this reference");
+    assert_eq!(bench.attempt(2).await.reference.as_deref(), Some("session-2"));
+    let nobody = PaymentAttemptId::derived("nobody", sample::order_id(2));
+    assert_eq!(sound(bench.ledger.note_attempt(nobody, "session-9", "https://pay.example/").await), None);
+}
+
+/// Promise 14: without its attempt an event is kept, and changes nothing.
+pub async fn an_event_counts_only_with_its_attempt(bench: &Bench) {
+    use PaymentEventKind::Succeeded;
+    bench.sale(10, 1).await;
+    bench.record(&[order_of(1, 1), order_of(2, 2)]).await;
+    let unbegun = provider_event(1, "e1", "p1", Succeeded);
+    assert_eq!(bench.receive(&unbegun).await, ReceiveOutcome::UnknownAttempt);
+    bench.attempt(1).await;
+    bench.attempt(2).await;
+    let crossed = |event: &str, payment: &str| {
+        let attempt = PaymentAttemptId::derived(PROVIDER, sample::order_id(1));
+        ProviderEvent { attempt, ..provider_event(2, event, payment, Succeeded) }
+    };
+    assert_eq!(bench.receive(&crossed("e2", "p2")).await, ReceiveOutcome::OtherOrder, "order 1's attempt");
+    let session = provider_event(2, "e3", "session-1", Succeeded);
+    assert_eq!(bench.receive(&session).await, ReceiveOutcome::OtherOrder, "order 1's session");
+    assert_eq!(bench.status(2).await, Some(OrderStatus::Pending));
+
+    let paid = provider_event(1, "e4", "p1", Succeeded);
+    assert_eq!(bench.receive(&paid).await, ReceiveOutcome::Decided(PayOutcome::Paid));
+    assert_eq!(bench.receive(&paid).await, ReceiveOutcome::Decided(PayOutcome::Duplicate), "the same event");
+    let other_event = provider_event(1, "e5", "p1", Succeeded);
+    assert_eq!(bench.receive(&other_event).await, ReceiveOutcome::Decided(PayOutcome::Duplicate));
+    let theirs = provider_event(2, "e6", "p1", Succeeded);
+    assert_eq!(bench.receive(&theirs).await, ReceiveOutcome::OtherOrder, "order 1's payment");
+    let second = provider_event(1, "e7", "p7", Succeeded);
+    assert_eq!(bench.receive(&second).await, ReceiveOutcome::Decided(PayOutcome::RefundDue));
+
+    assert_eq!(bench.status(2).await, Some(OrderStatus::Pending));
+    let outcomes = bench.evidence(2).await.into_iter().map(|(event, _, outcome)| (event, outcome));
+    let kept: Vec<_> = outcomes.collect();
+    let other_order = Some("OTHER_ORDER".to_owned());
+    assert_eq!(kept, ["e2", "e3", "e6"].map(|event| (event.to_owned(), other_order.clone())));
+    bench.books().await;
+}
+
+/// Promise 14, for what is said about a payment beside that it succeeded.
+pub async fn an_event_that_contradicts_is_kept_and_changes_nothing(bench: &Bench) {
+    use PaymentEventKind::{Failed, Refunded, Succeeded};
+    bench.sale(10, 1).await;
+    bench.record(&[order_of(1, 1)]).await;
+    bench.attempt(1).await;
+    let say = async |event: &str, kind| bench.receive(&provider_event(1, event, "p1", kind)).await;
+    assert_eq!(say("e1", Failed).await, ReceiveOutcome::Failed);
+    assert_eq!(bench.status(1).await, Some(OrderStatus::Pending), "the buyer may try again");
+    let mut cheap = provider_event(1, "e2", "p1", Succeeded);
+    cheap.payment.amount_minor -= 1;
+    assert_eq!(bench.receive(&cheap).await, ReceiveOutcome::Decided(PayOutcome::AmountMismatch));
+    assert_eq!(say("e3", Succeeded).await, ReceiveOutcome::Decided(PayOutcome::Paid));
+    assert_eq!(say("e4", Failed).await, ReceiveOutcome::Contradiction);
+    assert_eq!(say("e4", Failed).await, ReceiveOutcome::Decided(PayOutcome::Duplicate));
+    assert_eq!(say("e5", Refunded).await, ReceiveOutcome::Refunded);
+    assert_eq!(bench.status(1).await, Some(OrderStatus::Paid));
+    let evidence = bench.evidence(1).await;
+    let kept: Vec<_> = evidence.iter().map(|it| (it.0.as_str(), it.1.as_str(), it.2.as_deref())).collect();
+    assert_eq!(
+        kept,
+        [
+            ("e1", "FAILED", Some("FAILED")),
+            ("e2", "SUCCEEDED", None),
+            ("e3", "SUCCEEDED", None),
+            ("e4", "FAILED", Some("CONTRADICTION")),
+            ("e5", "REFUNDED", Some("REFUNDED")),
+        ]
+    );
+    bench.books().await;
 }

@@ -22,7 +22,12 @@
 //! 12. A dead letter is applied by the ordinary rules or closed with a name, once:
 //!     `a_replayed_letter_is_applied_by_the_ordinary_rules`, `a_dropped_letter_keeps_who_and_why`; what was
 //!     refused for good stays refused: `a_refused_order_is_not_brought_back_by_its_letter`.
+//! 13. A payment attempt begins only while its order is payable, and stays that order's for ever:
+//!     `an_attempt_begins_only_while_its_order_is_payable`, `an_attempt_is_one_orders_for_ever`.
+//! 14. A provider's event counts only with an attempt of ours, and is kept in any case:
+//!     `an_event_counts_only_with_its_attempt`, `an_event_that_contradicts_is_kept_and_changes_nothing`.
 
+mod attempts;
 mod dead_letters;
 pub mod judge;
 #[cfg(feature = "distributed")]
@@ -30,6 +35,10 @@ mod postgres;
 mod rules;
 mod sqlite;
 
+pub use attempts::{
+    Attempts, BeginOutcome, PaymentAttempt, PaymentAttemptId, PaymentEventKind, PaymentEvidence,
+    ProviderEvent, ReceiveOutcome,
+};
 pub use dead_letters::{DeadLetter, DeadLetterClosing, DeadLetters, DropOutcome, ReplayOutcome};
 #[cfg(feature = "distributed")]
 pub use postgres::{
@@ -51,9 +60,15 @@ use crate::order::{
 use crate::sale::{Fence, LoaderToken, NewSale, Sale, SaleState};
 
 /// The whole ledger: one object behind the small traits.
-pub trait Ledger: Sales + Restocks + Orders + Payments + Releases + Positions + DeadLetters + Books {}
+pub trait Ledger:
+    Sales + Restocks + Orders + Payments + Attempts + Releases + Positions + DeadLetters + Books
+{
+}
 
-impl<T: Sales + Restocks + Orders + Payments + Releases + Positions + DeadLetters + Books> Ledger for T {}
+impl<T: Sales + Restocks + Orders + Payments + Attempts + Releases + Positions + DeadLetters + Books> Ledger
+    for T
+{
+}
 
 /// What [`Sales::change_state`] answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -321,6 +336,19 @@ pub enum PayOutcome {
     AmountMismatch,
     /// The ledger does not know the order; stored for later.
     NoOrder,
+}
+
+impl PayOutcome {
+    /// The word for it, in SQL, JSON and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Paid => "PAID",
+            Self::Duplicate => "DUPLICATE",
+            Self::RefundDue => "REFUND_DUE",
+            Self::AmountMismatch => "AMOUNT_MISMATCH",
+            Self::NoOrder => "NO_ORDER",
+        }
+    }
 }
 
 /// Payments.

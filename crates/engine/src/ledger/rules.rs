@@ -118,17 +118,6 @@ pub(super) fn pay(event: &PaymentEvent, order: Option<&Order>, now: Timestamp) -
     }
 }
 
-/// The word for a payment's outcome. A duplicate has none: it is never stored.
-pub(super) const fn payment_word(outcome: PayOutcome) -> &'static str {
-    match outcome {
-        PayOutcome::Paid => "PAID",
-        PayOutcome::RefundDue => "REFUND_DUE",
-        PayOutcome::AmountMismatch => "AMOUNT_MISMATCH",
-        PayOutcome::NoOrder => "NO_ORDER",
-        PayOutcome::Duplicate => "DUPLICATE",
-    }
-}
-
 /// Why a restock cannot begin in this sale.
 pub(super) fn restock_refused(sale: &Sale, item: ItemId, units: i64) -> Option<RestockOutcome> {
     let Some(before) = sale.item(item) else { return Some(RestockOutcome::NoItem) };

@@ -12,9 +12,10 @@ use crate::clock::Timestamp;
 use crate::delivery::{Batch, Position};
 use crate::fault::BackendError;
 use crate::ledger::{
-    Backlog, BookSnapshot, Books, CancelOutcome, ChangeOutcome, DeadLetter, DeadLetters, DropOutcome, Ledger,
-    LoadSnapshot, Orders, PayOutcome, PaymentEvent, Payments, Positions, RebuildOutcome, RecordOutcome,
-    ReleaseRow, Releases, ReplayOutcome, RestockIntent, RestockOutcome, Restocks, Sales,
+    Attempts, Backlog, BeginOutcome, BookSnapshot, Books, CancelOutcome, ChangeOutcome, DeadLetter,
+    DeadLetters, DropOutcome, Ledger, LoadSnapshot, Orders, PayOutcome, PaymentAttempt, PaymentAttemptId,
+    PaymentEvent, PaymentEvidence, Payments, Positions, ProviderEvent, RebuildOutcome, ReceiveOutcome,
+    RecordOutcome, ReleaseRow, Releases, ReplayOutcome, RestockIntent, RestockOutcome, Restocks, Sales,
 };
 use crate::order::{Epoch, ItemId, Order, OrderId, OrderPlaced, OrderStatus, SaleId, UserId};
 use crate::sale::{LoaderToken, NewSale, RebuildReason, Sale, SaleState};
@@ -213,6 +214,38 @@ impl Payments for ObservedLedger {
         }
         figures.payments.add(payment_index(outcome), 1);
         Ok(outcome)
+    }
+}
+
+#[async_trait]
+impl Attempts for ObservedLedger {
+    async fn begin_attempt(&self, order: OrderId, provider: &str) -> Result<BeginOutcome, BackendError> {
+        self.seen.call(self.inner.begin_attempt(order, provider)).await
+    }
+
+    async fn note_attempt(
+        &self,
+        id: PaymentAttemptId,
+        reference: &str,
+        url: &str,
+    ) -> Result<Option<PaymentAttempt>, BackendError> {
+        self.seen.call(self.inner.note_attempt(id, reference, url)).await
+    }
+
+    async fn receive(&self, event: &ProviderEvent) -> Result<ReceiveOutcome, BackendError> {
+        let outcome = self.seen.call(self.inner.receive(event)).await?;
+        if outcome == ReceiveOutcome::Decided(PayOutcome::Paid) {
+            self.seen.figures.orders.add(PAID, 1);
+        }
+        Ok(outcome)
+    }
+
+    async fn payment_evidence(
+        &self,
+        order: OrderId,
+        limit: usize,
+    ) -> Result<Vec<PaymentEvidence>, BackendError> {
+        self.seen.call(self.inner.payment_evidence(order, limit)).await
     }
 }
 

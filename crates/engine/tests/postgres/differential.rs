@@ -9,7 +9,10 @@ use doorbuster_engine::clock::{Clock, ManualClock};
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::delivery::{Decoded, Position};
 use doorbuster_engine::fault::BackendError;
-use doorbuster_engine::ledger::{BookSnapshot, Books, Ledger, PaymentEvent, ReleaseRow, SqliteLedger};
+use doorbuster_engine::ledger::{
+    BookSnapshot, Books, Ledger, PaymentAttemptId, PaymentEvent, PaymentEventKind, ProviderEvent, ReleaseRow,
+    SqliteLedger,
+};
 use doorbuster_engine::order::{Epoch, ItemId, OrderId, OrderPlaced, SaleId, Units};
 use doorbuster_engine::sale::{LoaderToken, SaleState};
 use uuid::Uuid;
@@ -96,7 +99,7 @@ async fn operate(pair: &Pair<'_>, clock: &ManualClock, random: &mut Random) {
     let n = 1 + random.below(300);
     let id = sample::order_id(n);
     let user = sample::user(1 + n % 40);
-    match random.below(16) {
+    match random.below(18) {
         0..=5 => record(pair, random).await,
         6 | 7 => {
             let (event, payment) = (random.below(200).to_string(), random.below(120).to_string());
@@ -120,7 +123,8 @@ async fn operate(pair: &Pair<'_>, clock: &ManualClock, random: &mut Random) {
         11 => releases(pair, random).await,
         12 => restock(pair, random).await,
         13 => rebuild(pair, random).await,
-        14 => {
+        14 | 15 => receive(pair, random).await,
+        16 => {
             let to = *random.pick(&SaleState::ALL[1..4]).unwrap();
             ask!(pair, change_state(SaleId(1), to, None));
         }
@@ -168,6 +172,31 @@ async fn record(pair: &Pair<'_>, random: &mut Random) {
     }
     batch.next += random.below(2);
     ask!(pair, record(&batch));
+}
+
+/// Attempts begin, and a provider says things about them, some of which are not so.
+async fn receive(pair: &Pair<'_>, random: &mut Random) {
+    let n = 1 + random.below(300);
+    let id = sample::order_id(n);
+    let attempt = PaymentAttemptId::derived("test", id);
+    if random.one_in(2) {
+        ask!(pair, begin_attempt(id, "test"));
+        let reference = format!("session-{}", random.below(200));
+        ask!(pair, note_attempt(attempt, &reference, "https://pay.example/"));
+    }
+    let kinds = [PaymentEventKind::Succeeded, PaymentEventKind::Failed, PaymentEventKind::Refunded];
+    let kind = if random.one_in(3) { *random.pick(&kinds).unwrap() } else { PaymentEventKind::Succeeded };
+    let what = if random.one_in(5) { "session" } else { "p" };
+    let payment = format!("{what}-{}", random.below(200));
+    let mut event = payment_of(n, &random.below(600).to_string(), &payment);
+    let order = ask!(pair, order(id));
+    event.amount_minor *= order.map_or(1, |order| i64::from(order.reservation.units.0));
+    if random.one_in(8) {
+        event.order = sample::order_id(1 + random.below(300));
+    }
+    let event = ProviderEvent { attempt, kind, payment: event };
+    ask!(pair, receive(&event));
+    ask!(pair, payment_evidence(id, 5));
 }
 
 async fn releases(pair: &Pair<'_>, random: &mut Random) {

@@ -496,3 +496,37 @@ impl Payments for SimLedger {
         answer
     }
 }
+
+#[async_trait]
+impl Attempts for SimLedger {
+    async fn begin_attempt(&self, order: OrderId, provider: &str) -> Answer<BeginOutcome> {
+        self.fate.before(Layer::Ledger).await?;
+        let answer = self.inner.begin_attempt(order, provider).await;
+        self.fate.after(Layer::Ledger).await?;
+        answer
+    }
+
+    async fn note_attempt(
+        &self,
+        id: PaymentAttemptId,
+        reference: &str,
+        url: &str,
+    ) -> Answer<Option<PaymentAttempt>> {
+        self.fate.before(Layer::Ledger).await?;
+        let answer = self.inner.note_attempt(id, reference, url).await;
+        self.fate.after(Layer::Ledger).await?;
+        answer
+    }
+
+    async fn receive(&self, event: &ProviderEvent) -> Answer<ReceiveOutcome> {
+        self.fate.before(Layer::Ledger).await?;
+        let answer = self.inner.receive(event).await;
+        self.fate.after(Layer::Ledger).await?;
+        answer
+    }
+
+    async fn payment_evidence(&self, order: OrderId, limit: usize) -> Answer<Vec<PaymentEvidence>> {
+        self.fate.before(Layer::Ledger).await?;
+        self.inner.payment_evidence(order, limit).await
+    }
+}

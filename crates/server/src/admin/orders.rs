@@ -3,7 +3,7 @@
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
-use doorbuster_engine::ledger::{PayOutcome, PaymentEvent};
+use doorbuster_engine::ledger::PaymentEvent;
 use doorbuster_engine::order::{OrderId, SaleId};
 use doorbuster_wire::{MarkPaid, Page, Paid};
 use serde::Deserialize;
@@ -116,14 +116,7 @@ pub(super) async fn mark_paid(
         currency,
     };
     let outcome = ledger.pay(&event).await.map_err(|error| ApiError::fault(&error, id))?;
-    let outcome = match outcome {
-        PayOutcome::Paid => "PAID",
-        PayOutcome::Duplicate => "DUPLICATE",
-        PayOutcome::RefundDue => "REFUND_DUE",
-        PayOutcome::AmountMismatch => "AMOUNT_MISMATCH",
-        PayOutcome::NoOrder => "NO_ORDER",
-    };
     let now = ledger.order(order).await.map_err(|error| ApiError::fault(&error, id))?;
     let status = now.map(|order| order.status.as_str().to_owned());
-    Ok(fresh_json(&Paid { order_id: order.to_string(), outcome: outcome.to_owned(), status }))
+    Ok(fresh_json(&Paid { order_id: order.to_string(), outcome: outcome.as_str().to_owned(), status }))
 }

@@ -24,12 +24,17 @@ impl Migration {
     }
 }
 
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration { version: 1, name: "first", sql: include_str!("migrations/0001_first.sql") },
     Migration {
         version: 2,
         name: "dead_letters_closed",
         sql: include_str!("migrations/0002_dead_letters_closed.sql"),
+    },
+    Migration {
+        version: 3,
+        name: "payment_attempts",
+        sql: include_str!("migrations/0003_payment_attempts.sql"),
     },
 ];
 

@@ -5,6 +5,7 @@
 //! items by id, buyers by user, orders. Facts are read behind the locks, the pure rules decide,
 //! and what they say is written; each step sends its statements together, in one round trip.
 
+mod attempts;
 mod books;
 mod closing;
 mod db;

@@ -12,7 +12,8 @@ use super::failure::Failure;
 use super::rows;
 use crate::clock::Timestamp;
 use crate::fault::BackendError;
-use crate::ledger::{PayOutcome, PaymentEvent, Payments, rules};
+use crate::ledger::attempts::Said;
+use crate::ledger::{PayOutcome, PaymentEvent, PaymentEventKind, Payments, ReceiveOutcome, rules};
 use crate::order::{Order, OrderStatus};
 
 #[async_trait]
@@ -22,8 +23,9 @@ impl Payments for PostgresLedger {
     }
 }
 
-const NOTE_EVENT: &str = "INSERT INTO payment_event (provider, event_id, payment_id, at) VALUES ($1, $2, $3, $4) \
-     ON CONFLICT DO NOTHING RETURNING 1";
+const NOTE_EVENT: &str = "INSERT INTO payment_event \
+     (provider, event_id, payment_id, at, kind, ord, amount_minor, currency, outcome) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING RETURNING 1";
 
 /// Makes the payment's row, or locks the one that is there without changing it.
 const LOCK_PAYMENT: &str = "INSERT INTO payment (provider, payment_id, ord, amount_minor, currency, outcome, at) \
@@ -40,10 +42,9 @@ const MARK_PAID: &str = "WITH paid AS ( \
      ) UPDATE item SET paid = item.paid + paid.units FROM paid WHERE item.id = paid.item";
 
 /// Events and payments are locked before sales: nothing else ever waits for them.
-async fn pay(tx: &Tx, event: &PaymentEvent) -> Result<PayOutcome, Failure> {
+pub(super) async fn pay(tx: &Tx, event: &PaymentEvent) -> Result<PayOutcome, Failure> {
     let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
-    let noted = tx.rows((NOTE_EVENT, &[&event.provider, &event.event_id, &event.payment_id, &now])).await?;
-    if noted.is_empty() {
+    if !note_event(tx, event, (PaymentEventKind::Succeeded, None), now).await? {
         return Ok(PayOutcome::Duplicate);
     }
     let (amount, currency) = (event.amount_minor, event.currency.as_str());
@@ -54,7 +55,7 @@ async fn pay(tx: &Tx, event: &PaymentEvent) -> Result<PayOutcome, Failure> {
         ])
         .await?;
     // A mismatch or a missing order ends nothing: a later event of the same payment may be right.
-    let ended = [PayOutcome::Paid, PayOutcome::RefundDue].map(rules::payment_word);
+    let ended = [PayOutcome::Paid, PayOutcome::RefundDue].map(PayOutcome::as_str);
     if payment.first().is_some_and(|row| ended.contains(&row.get::<_, &str>("outcome"))) {
         return Ok(PayOutcome::Duplicate);
     }
@@ -67,7 +68,7 @@ async fn pay(tx: &Tx, event: &PaymentEvent) -> Result<PayOutcome, Failure> {
     };
 
     let outcome = rules::pay(event, order.as_ref(), now);
-    let word = rules::payment_word(outcome);
+    let word = outcome.as_str();
     tx.rows((
         DECIDE_PAYMENT,
         &[&event.provider, &event.payment_id, &event.order, &amount, &currency, &word, &now],
@@ -75,6 +76,32 @@ async fn pay(tx: &Tx, event: &PaymentEvent) -> Result<PayOutcome, Failure> {
     .await?;
     settle(tx, outcome, order.as_ref(), now).await?;
     Ok(outcome)
+}
+
+/// Stores an event by its id; false when it is stored already.
+pub(super) async fn note_event(
+    tx: &Tx,
+    event: &PaymentEvent,
+    (kind, outcome): Said,
+    now: Timestamp,
+) -> Result<bool, Failure> {
+    let new = tx
+        .rows((
+            NOTE_EVENT,
+            &[
+                &event.provider,
+                &event.event_id,
+                &event.payment_id,
+                &now,
+                &kind.as_str(),
+                &event.order,
+                &event.amount_minor,
+                &event.currency.as_str(),
+                &outcome.map(ReceiveOutcome::as_str),
+            ],
+        ))
+        .await?;
+    Ok(!new.is_empty())
 }
 
 /// What the outcome does to the order.

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::failure::Failure;
 use crate::clock::Timestamp;
 use crate::delivery::{Position, TopicId};
+use crate::ledger::PaymentAttemptId;
 use crate::order::{
     Currency, Epoch, InvalidValue, ItemId, Money, Order, OrderId, OrderStatus, RejectReason, Reservation,
     SaleId, Units, UserId,
@@ -58,6 +59,7 @@ column! {
     Epoch as i64: |it| signed(it.0), |value| u64::try_from(value).ok().map(Epoch);
     LoaderToken as i64: |it| signed(it.0), |value| u64::try_from(value).ok().map(LoaderToken);
     OrderId as Uuid: |it| it.0, |value| Some(OrderId(value));
+    PaymentAttemptId as Uuid: |it| it.0, |value| Some(PaymentAttemptId(value));
 }
 
 impl ToSql for UserId {

@@ -3,6 +3,7 @@
 //! One writer thread makes every transaction serial, so the item locks of the protocol are there
 //! by construction.
 
+mod attempts;
 mod books;
 mod db;
 mod dead_letters;
@@ -44,8 +45,11 @@ pub enum SqliteError {
 }
 
 /// The schema's steps; a file at version n has the first n.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/0001_first.sql"), include_str!("migrations/0002_dead_letters_closed.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("migrations/0001_first.sql"),
+    include_str!("migrations/0002_dead_letters_closed.sql"),
+    include_str!("migrations/0003_payment_attempts.sql"),
+];
 
 /// The embedded ledger. Its file belongs to one process at a time.
 pub struct SqliteLedger {

@@ -6,7 +6,8 @@ use rusqlite::Connection;
 use super::{SqliteLedger, rows};
 use crate::clock::Timestamp;
 use crate::fault::BackendError;
-use crate::ledger::{PayOutcome, PaymentEvent, Payments, rules};
+use crate::ledger::attempts::Said;
+use crate::ledger::{PayOutcome, PaymentEvent, PaymentEventKind, Payments, ReceiveOutcome, rules};
 use crate::order::{Order, OrderStatus};
 
 #[async_trait]
@@ -17,11 +18,8 @@ impl Payments for SqliteLedger {
     }
 }
 
-fn pay(tx: &Connection, event: &PaymentEvent, now: Timestamp) -> rusqlite::Result<PayOutcome> {
-    let new = tx
-        .prepare_cached("INSERT INTO payment_event (provider, event_id, payment_id, at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING")?
-        .execute((&event.provider, &event.event_id, &event.payment_id, now))?;
-    if new == 0 || decided(tx, event)? {
+pub(super) fn pay(tx: &Connection, event: &PaymentEvent, now: Timestamp) -> rusqlite::Result<PayOutcome> {
+    if !note_event(tx, event, (PaymentEventKind::Succeeded, None), now)? || decided(tx, event)? {
         return Ok(PayOutcome::Duplicate);
     }
     let order = rows::find_order(tx, event.order)?;
@@ -36,6 +34,32 @@ fn pay(tx: &Connection, event: &PaymentEvent, now: Timestamp) -> rusqlite::Resul
         _ => {}
     }
     Ok(outcome)
+}
+
+/// Stores an event by its id; false when it is stored already.
+pub(super) fn note_event(
+    tx: &Connection,
+    event: &PaymentEvent,
+    (kind, outcome): Said,
+    now: Timestamp,
+) -> rusqlite::Result<bool> {
+    let new = tx
+        .prepare_cached(
+            "INSERT INTO payment_event (provider, event_id, payment_id, at, kind, ord, amount_minor, currency, outcome) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING",
+        )?
+        .execute((
+            &event.provider,
+            &event.event_id,
+            &event.payment_id,
+            now,
+            kind.as_str(),
+            event.order,
+            event.amount_minor,
+            event.currency.as_str(),
+            outcome.map(ReceiveOutcome::as_str),
+        ))?;
+    Ok(new == 1)
 }
 
 /// Whether this payment has an outcome that ends it. A mismatch or a missing order does not: a
@@ -67,7 +91,7 @@ fn store(tx: &Connection, event: &PaymentEvent, outcome: PayOutcome, now: Timest
         event.order,
         event.amount_minor,
         event.currency.as_str(),
-        rules::payment_word(outcome),
+        outcome.as_str(),
         now,
     ))?;
     Ok(())

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
+use crate::ledger::PaymentAttemptId;
 use crate::order::{
     Currency, Epoch, InvalidValue, ItemId, Money, Order, OrderId, OrderStatus, RejectReason, Reservation,
     SaleId, Units, UserId,
@@ -49,6 +50,18 @@ impl ToSql for OrderId {
 impl FromSql for OrderId {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         Uuid::from_slice(value.as_blob()?).map(OrderId).map_err(|error| FromSqlError::Other(Box::new(error)))
+    }
+}
+
+impl ToSql for PaymentAttemptId {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.0.as_bytes().as_slice().into())
+    }
+}
+
+impl FromSql for PaymentAttemptId {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        OrderId::column_result(value).map(|OrderId(id)| Self(id))
     }
 }
 

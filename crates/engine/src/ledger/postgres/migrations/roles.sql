@@ -33,13 +33,15 @@ GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO doorbuster_gateway, doorbuste
 -- Gateways: buyers cancel and pay; staff make sales, move their states and quantities, fence them,
 -- and replay or drop dead letters.
 GRANT INSERT ON "{schema}".sale, "{schema}".item, "{schema}".buyer, "{schema}".orders, "{schema}".order_event,
-    "{schema}".release_row, "{schema}".payment, "{schema}".payment_event, "{schema}".restock TO doorbuster_gateway;
+    "{schema}".release_row, "{schema}".payment, "{schema}".payment_event,
+    "{schema}".payment_attempt, "{schema}".restock TO doorbuster_gateway;
 GRANT UPDATE (state, opens_at, epoch, recorded_seq, fence_reason, fence_token, fence_since)
     ON "{schema}".sale TO doorbuster_gateway;
 GRANT UPDATE (quantity, sold, paid) ON "{schema}".item TO doorbuster_gateway;
 GRANT UPDATE (units) ON "{schema}".buyer TO doorbuster_gateway;
 GRANT UPDATE (status) ON "{schema}".orders TO doorbuster_gateway;
 GRANT UPDATE (ord, amount_minor, currency, outcome, at) ON "{schema}".payment TO doorbuster_gateway;
+GRANT UPDATE (reference, url) ON "{schema}".payment_attempt TO doorbuster_gateway;
 GRANT UPDATE (state) ON "{schema}".restock TO doorbuster_gateway;
 GRANT UPDATE (closed_at, closed_how, closed_by, closed_reason) ON "{schema}".dead_letter TO doorbuster_gateway;
 

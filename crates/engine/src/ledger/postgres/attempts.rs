@@ -1,0 +1,135 @@
+//! Attempts to pay, in PostgreSQL.
+
+use std::ops::ControlFlow;
+
+use async_trait::async_trait;
+use tokio_postgres::Row;
+
+use super::db::{CLOCK, Tx};
+use super::failure::Failure;
+use super::rows::{self, ORDER_COLUMNS, at_most};
+use super::{PostgresLedger, payments};
+use crate::fault::BackendError;
+use crate::ledger::attempts::{self, Earlier};
+use crate::ledger::{
+    Attempts, BeginOutcome, PayOutcome, PaymentAttempt, PaymentAttemptId, PaymentEvidence, ProviderEvent,
+    ReceiveOutcome,
+};
+use crate::order::OrderId;
+
+#[async_trait]
+impl Attempts for PostgresLedger {
+    async fn begin_attempt(&self, order: OrderId, provider: &str) -> Result<BeginOutcome, BackendError> {
+        self.db.write("begin a payment", |tx| async move { begin(&tx, order, provider).await }).await
+    }
+
+    async fn note_attempt(
+        &self,
+        id: PaymentAttemptId,
+        reference: &str,
+        url: &str,
+    ) -> Result<Option<PaymentAttempt>, BackendError> {
+        self.db
+            .write("note where to pay", |tx| async move {
+                tx.rows((NOTE_ATTEMPT, &[&id, &reference, &url])).await?;
+                rows::one(&tx.rows((ATTEMPT, &[&id])).await?, attempt)
+            })
+            .await
+    }
+
+    async fn receive(&self, event: &ProviderEvent) -> Result<ReceiveOutcome, BackendError> {
+        self.db.write("receive a provider's event", |tx| async move { receive(&tx, event).await }).await
+    }
+
+    async fn payment_evidence(
+        &self,
+        order: OrderId,
+        limit: usize,
+    ) -> Result<Vec<PaymentEvidence>, BackendError> {
+        let what = "read what was said about an order";
+        let found = self.db.query(what, (EVIDENCE, &[&order, &at_most(limit)])).await?;
+        rows::all(&found, evidence).map_err(|failure| failure.before_commit(what))
+    }
+}
+
+const ATTEMPT: &str = "SELECT id, ord, provider, reference, url, begun_at FROM payment_attempt WHERE id = $1";
+
+const MAKE_ATTEMPT: &str = "INSERT INTO payment_attempt (id, ord, provider, begun_at) VALUES ($1, $2, $3, $4) \
+     ON CONFLICT DO NOTHING";
+
+const NOTE_ATTEMPT: &str = "UPDATE payment_attempt SET reference = $2, url = $3 WHERE id = $1 AND reference IS NULL \
+     AND NOT EXISTS (SELECT 1 FROM payment_attempt other \
+         WHERE other.provider = payment_attempt.provider AND other.reference = $2)";
+
+/// What an event's attempt and payment name. An attempt's order never changes, so no lock is needed.
+const NAMED: &str = "SELECT id, ord, provider, reference, url, begun_at FROM payment_attempt \
+     WHERE id = $1 OR (provider = $2 AND reference = $3) ORDER BY id";
+
+const EARLIER: &str = "SELECT ord, outcome FROM payment WHERE provider = $1 AND payment_id = $2";
+
+/// Text is sorted by its bytes, as SQLite does.
+const EVIDENCE: &str = "SELECT provider, event_id, payment_id, kind, amount_minor, currency, outcome, at \
+     FROM payment_event WHERE ord = $1 ORDER BY at, provider COLLATE \"C\", event_id COLLATE \"C\" LIMIT $2";
+
+fn attempt(row: &Row) -> Result<PaymentAttempt, Failure> {
+    Ok(PaymentAttempt {
+        id: row.try_get("id")?,
+        order: row.try_get("ord")?,
+        provider: row.try_get("provider")?,
+        reference: row.try_get("reference")?,
+        url: row.try_get("url")?,
+        begun_at: row.try_get("begun_at")?,
+    })
+}
+
+fn evidence(row: &Row) -> Result<PaymentEvidence, Failure> {
+    Ok(PaymentEvidence {
+        provider: row.try_get("provider")?,
+        event_id: row.try_get("event_id")?,
+        payment_id: row.try_get("payment_id")?,
+        kind: row.try_get("kind")?,
+        amount_minor: row.try_get("amount_minor")?,
+        currency: row.try_get("currency")?,
+        outcome: row.try_get("outcome")?,
+        at: row.try_get("at")?,
+    })
+}
+
+/// No lock: whether the order is payable is only asked here, and decided when the payment comes.
+async fn begin(tx: &Tx, order: OrderId, provider: &str) -> Result<BeginOutcome, Failure> {
+    let find = format!("SELECT {ORDER_COLUMNS} FROM orders WHERE id = $1");
+    let [order, now] = tx.pipeline([(&find, &[&order]), (CLOCK, &[&tx.clock()])]).await?;
+    let now = rows::time(&now)?;
+    let order = match attempts::begin(rows::one(&order, rows::order)?, now) {
+        ControlFlow::Break(outcome) => return Ok(outcome),
+        ControlFlow::Continue(order) => order,
+    };
+    let id = PaymentAttemptId::derived(provider, order.reservation.order);
+
+    tx.rows((MAKE_ATTEMPT, &[&id, &order.reservation.order, &provider, &now])).await?;
+    let made = tx.rows((ATTEMPT, &[&id])).await?;
+    let attempt = rows::one(&made, attempt)?.ok_or(Failure::Overtaken)?;
+    Ok(BeginOutcome::Begun(attempt, Box::new(order)))
+}
+
+async fn receive(tx: &Tx, event: &ProviderEvent) -> Result<ReceiveOutcome, Failure> {
+    let payment = &event.payment;
+    let [named, earlier, now] = tx
+        .pipeline([
+            (NAMED, &[&event.attempt, &payment.provider, &payment.payment_id]),
+            (EARLIER, &[&payment.provider, &payment.payment_id]),
+            (CLOCK, &[&tx.clock()]),
+        ])
+        .await?;
+    let earlier = rows::one(&earlier, |row| {
+        Ok(Earlier { order: row.try_get("ord")?, outcome: row.try_get("outcome")? })
+    })?;
+    match attempts::weigh(event, &rows::all(&named, attempt)?, earlier.as_ref()) {
+        ControlFlow::Continue(()) => Ok(ReceiveOutcome::Decided(payments::pay(tx, payment).await?)),
+        ControlFlow::Break(outcome) => {
+            let said = (event.kind, Some(outcome));
+            let new = payments::note_event(tx, payment, said, rows::time(&now)?).await?;
+            Ok(if new { outcome } else { ReceiveOutcome::Decided(PayOutcome::Duplicate) })
+        }
+    }
+}
