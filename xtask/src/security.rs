@@ -8,8 +8,8 @@ use anyhow::Result;
 use crate::named::{self, Line};
 
 /// Where the tests are: the libraries' own, and these of the server.
-const TARGETS: [&str; 8] =
-    ["hostile", "refusals", "slow", "orders", "purchase", "sales", "logs", "documented"];
+const TARGETS: [&str; 9] =
+    ["hostile", "refusals", "slow", "orders", "purchase", "sales", "logs", "documented", "providers"];
 
 const LINES: &[Line] = &[
     ("J1", "no token", &["only_a_good_access_token_buys"]),
@@ -35,7 +35,11 @@ const LINES: &[Line] = &[
     ),
     ("O1", "read another's order", &["an_order_is_its_owners_alone"]),
     ("O2", "a body that names user and price", &["what_the_body_says_beside_the_wish_is_ignored"]),
-    ("O3", "cancel another's order", &["an_order_is_its_owners_alone"]),
+    (
+        "O3",
+        "pay or cancel another's order",
+        &["an_order_is_its_owners_alone", "a_payment_begins_for_its_owner_alone_and_while_it_may"],
+    ),
     (
         "O4",
         "order ids that are none",
@@ -105,6 +109,15 @@ const LINES: &[Line] = &[
     ("I2s", "forged log lines", &["what_is_sent_cannot_forge_a_line"]),
     ("I3s", "garbage as traceparent", &["purchase::tests::only_a_well_formed_traceparent_travels_on"]),
     ("I4s", "paths as metric labels", &["scanned_paths_make_no_series"]),
+    ("W1", "webhooks that prove nothing", &["a_webhook_that_proves_nothing_is_refused_and_changes_nothing"]),
+    ("W2", "one webhook 100 times at once", &["the_same_webhook_a_hundred_times_at_once_counts_once"]),
+    ("W3", "two secrets, and one removed", &["every_configured_secret_signs_and_a_removed_one_does_not"]),
+    (
+        "W4",
+        "wrong amount, currency, order, time",
+        &["a_webhook_that_does_not_fit_its_order_is_kept_and_changes_nothing"],
+    ),
+    ("W5", "failed after succeeded", &["what_contradicts_a_payment_is_kept_and_changes_nothing"]),
     ("A1s", "staff routes in public", &["the_public_listener_knows_no_staff"]),
     ("A2s", "staff routes without a role", &["viewers_read_operators_run_sales_and_strangers_get_nothing"]),
     ("S1", "secrets in the output of a run", &["no_output_of_a_run_has_a_secret"]),

@@ -14,6 +14,7 @@ use doorbuster_engine::engine::PurchaseOutcome;
 use doorbuster_engine::fault::{BackendError, Fault, Layer};
 use doorbuster_engine::gate::Refusal;
 use doorbuster_engine::ledger::CancelOutcome;
+use doorbuster_engine::my_orders::BeginPaymentOutcome;
 use doorbuster_engine::operate::{DifferencesReport, RebuildReport};
 use doorbuster_engine::order::{Epoch, ItemId, OrderStatus, RejectReason, SaleId, Units};
 use doorbuster_engine::sale::LoaderToken;
@@ -45,6 +46,26 @@ async fn an_accepted_order_becomes_payable_and_the_unit_stays_taken() {
     assert_eq!(recorded.expires_at, Some(world.clock.now().plus(WINDOW)));
     assert_eq!(world.buy("alice").await, PurchaseOutcome::AlreadyPurchased(order));
     assert_eq!((world.free().await, world.level().await.unconfirmed), (1, 0));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_payment_begins_once_the_order_is_recorded_and_for_its_owner_alone() {
+    let world = World::new().await;
+    world.sale(2, 1).await;
+    let order = accepted(world.buy("alice").await);
+    let begin = async |user: &str| {
+        let user = doorbuster_engine::order::UserId::new(user).unwrap();
+        world.engine.begin_payment(&user, order, "sandbox").await.unwrap()
+    };
+    assert_eq!(begin("alice").await, BeginPaymentOutcome::NotYet);
+    assert_eq!(begin("bob").await, BeginPaymentOutcome::Unknown);
+    world.work().await;
+    assert!(matches!(begin("alice").await, BeginPaymentOutcome::Begun(attempt, _) if attempt.order == order));
+    assert_eq!(begin("bob").await, BeginPaymentOutcome::Unknown);
+    world.clock.advance(WINDOW + Duration::from_millis(1));
+    assert_eq!(begin("alice").await, BeginPaymentOutcome::Closed);
+    world.work().await;
     world.finish().await;
 }
 

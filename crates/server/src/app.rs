@@ -27,9 +27,13 @@ use tokio::task::JoinHandle;
 use crate::admin::{self, AdminListener, Tokens};
 use crate::backend::{self, Opened, ServerClocks};
 use crate::config::{Config, Role};
-use crate::hot::{self, PublicListener};
+use crate::hot::{self, Bound, Front, PublicListener};
 use crate::metrics::Metrics;
 use crate::pages::Site;
+use crate::payments::Payments;
+
+/// How long the sandbox waits when nothing is to be told.
+const SANDBOX_PAUSE: Duration = Duration::from_millis(50);
 
 /// Longest time that the staff's running requests get when the server stops.
 const ADMIN_DRAIN: Duration = Duration::from_secs(5);
@@ -143,17 +147,27 @@ impl App {
             // By real time, whatever clock a test moves: a step that runs meanwhile has not been stuck.
             Arc::new(Watchdog::new(config.server.recorder_stall_max, Arc::new(SystemClock::new())))
         });
-        let measured = workers(&shared, &observed, limits, config, watchdog.as_ref()).into_iter();
+        let bound = bind(config)?;
+        let payments = match &bound {
+            Some(bound) => Payments::open(config, bound.address, &shared.backends.clock)?.map(Arc::new),
+            None => None,
+        };
+        let mut measured = workers(&shared, &observed, limits, config, watchdog.as_ref());
+        if let Some(sandbox) = payments.as_ref().and_then(|it| it.sandbox()) {
+            measured.push((Box::new(sandbox.sender()), SANDBOX_PAUSE));
+        }
+        let measured = measured.into_iter();
         let workers = start(measured.map(|(worker, idle)| (observed.worker(worker), idle)).collect());
         let readiness = Readiness { draining: AtomicBool::new(false), watchdog };
         let (readiness, site) = (Arc::new(readiness), Arc::new(site));
-        let public = if config.server.roles.contains(&Role::Gateway) {
-            let started =
-                hot::start(&config.server, shared.clone(), Arc::clone(&site), Arc::clone(&readiness));
-            Some(started.map_err(|error| taken(error, config.server.listen, "server.listen"))?)
-        } else {
-            None
+        let front = Front {
+            shared: shared.clone(),
+            site: Arc::clone(&site),
+            readiness: Arc::clone(&readiness),
+            payments,
         };
+        let public = bound.map(|bound| hot::start(bound, &config.server, &front)).transpose();
+        let public = public.context("a thread of the public listener cannot be started")?;
         let metrics = Metrics {
             shared: shared.clone(),
             watch: Arc::new(watch(&shared, limits)),
@@ -242,6 +256,15 @@ impl App {
 #[expect(clippy::disallowed_methods, reason = "one task, for the staff's listener")]
 fn spawn(work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     tokio::spawn(work)
+}
+
+/// The public listener's address, for a gateway.
+fn bind(config: &Config) -> anyhow::Result<Option<Bound>> {
+    if !config.server.roles.contains(&Role::Gateway) {
+        return Ok(None);
+    }
+    let bound = hot::bind(&config.server);
+    bound.map(Some).map_err(|error| taken(error, config.server.listen, "server.listen"))
 }
 
 fn verifier(config: &Config) -> anyhow::Result<JwtVerifier> {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 mod backends;
 pub(crate) mod keys;
 mod layers;
+mod payments;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ pub use backends::{
     SaslMechanism, Stock, StockBackend,
 };
 pub use layers::InvalidConfig;
+pub use payments::{Payments, ProviderName, Stripe};
 pub use schema::schema;
 
 use schema::DurationText;
@@ -46,6 +48,7 @@ pub struct Config {
     pub postgres: Postgres,
     pub gate: Gate,
     pub sale: Sale,
+    pub payments: Payments,
     pub log: Log,
 }
 
@@ -260,6 +263,8 @@ impl Config {
             ("server.body_timeout", self.server.body_timeout),
             ("server.idle_timeout", self.server.idle_timeout),
             ("server.recorder_stall_max", self.server.recorder_stall_max),
+            ("payments.timeout", self.payments.timeout),
+            ("payments.webhook_tolerance", self.payments.webhook_tolerance),
         ] {
             if value.is_zero() {
                 wrong.push(format!("`{key}` must be longer than nothing"));

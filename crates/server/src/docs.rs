@@ -424,6 +424,8 @@ mod tests {
         agrees::<wire::Money>(&public, "Money");
         agrees::<wire::PurchaseAccepted>(&public, "PurchaseAccepted");
         agrees::<wire::OrderView>(&public, "OrderView");
+        agrees::<wire::PaymentStarted>(&public, "PaymentStarted");
+        agrees::<wire::WebhookReceived>(&public, "WebhookReceived");
         agrees::<wire::MyOrders>(&public, "MyOrders");
         agrees::<wire::SaleView>(&public, "SaleView");
         agrees::<wire::ItemView>(&public, "ItemView");

@@ -39,6 +39,7 @@ pub(crate) struct CoreContext {
     pub(crate) limits: Limits,
     pub(crate) site: Arc<crate::pages::Site>,
     pub(crate) readiness: Arc<crate::app::Readiness>,
+    pub(crate) payments: Option<Arc<crate::payments::Payments>>,
     pub(crate) places: Arc<core::Places>,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) figures: Arc<CoreFigures>,
@@ -55,22 +56,40 @@ pub(crate) struct Limits {
     pub(crate) drain: Duration,
 }
 
-/// Binds the address on every core and starts to serve.
+/// The address, bound on every core: whoever connects waits until [`start`] serves.
+pub(crate) struct Bound {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    sockets: Vec<StdListener>,
+}
+
+/// Binds the address on every core.
 ///
 /// # Errors
-/// When the address is taken or not ours; the message says what to do.
-pub(crate) fn start(
-    config: &Server,
-    shared: Shared,
-    site: Arc<crate::pages::Site>,
-    readiness: Arc<crate::app::Readiness>,
-) -> io::Result<PublicListener> {
+/// When the address is taken or not ours.
+pub(crate) fn bind(config: &Server) -> io::Result<Bound> {
     let cores = match config.cores {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         some => some,
     };
-    let sockets = bind(config.listen, cores)?;
-    let address = sockets[0].local_addr()?;
+    let sockets = bind_cores(config.listen, cores)?;
+    Ok(Bound { address: sockets[0].local_addr()?, sockets })
+}
+
+/// What every core of a gateway shares.
+pub(crate) struct Front {
+    pub(crate) shared: Shared,
+    pub(crate) site: Arc<crate::pages::Site>,
+    pub(crate) readiness: Arc<crate::app::Readiness>,
+    pub(crate) payments: Option<Arc<crate::payments::Payments>>,
+}
+
+/// Starts to serve on a bound address.
+///
+/// # Errors
+/// When a core's thread cannot be started.
+pub(crate) fn start(bound: Bound, config: &Server, front: &Front) -> io::Result<PublicListener> {
+    let Bound { address, sockets } = bound;
     let stop = watch::Sender::new(false);
     let limits = Limits {
         connections: config.connections_max,
@@ -82,12 +101,18 @@ pub(crate) fn start(
     };
     let places: Arc<core::Places> = Arc::default();
     let figures: Vec<Arc<CoreFigures>> = sockets.iter().map(|_| Arc::new(CoreFigures::new())).collect();
-    let mut threads = Vec::with_capacity(cores);
+    let mut threads = Vec::with_capacity(sockets.len());
     for (number, (socket, figures)) in sockets.into_iter().zip(&figures).enumerate() {
-        let (shared, site, readiness) = (shared.clone(), Arc::clone(&site), Arc::clone(&readiness));
-        let (stop, figures) = (stop.subscribe(), Arc::clone(figures));
-        let context =
-            CoreContext { shared, limits, site, readiness, places: Arc::clone(&places), stop, figures };
+        let context = CoreContext {
+            shared: front.shared.clone(),
+            limits,
+            site: Arc::clone(&front.site),
+            readiness: Arc::clone(&front.readiness),
+            payments: front.payments.clone(),
+            places: Arc::clone(&places),
+            stop: stop.subscribe(),
+            figures: Arc::clone(figures),
+        };
         let thread = std::thread::Builder::new().name(format!("gateway-{number}"));
         threads.push(thread.spawn(move || core::run(socket, context))?);
     }
@@ -95,7 +120,7 @@ pub(crate) fn start(
 }
 
 /// One socket per core on the same address.
-fn bind(address: SocketAddr, cores: usize) -> io::Result<Vec<StdListener>> {
+fn bind_cores(address: SocketAddr, cores: usize) -> io::Result<Vec<StdListener>> {
     // Sharing a port is asked for only between our own cores: another process, even another
     // doorbuster, must be noticed.
     let probe = StdListener::bind(address)?;

@@ -14,6 +14,7 @@ mod docs;
 pub mod hot;
 mod metrics;
 mod pages;
+mod payments;
 mod problem;
 mod purchase;
 mod request_id;

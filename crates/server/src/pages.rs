@@ -35,9 +35,12 @@ impl Site {
         self.docs.get_or_init(docs::Pages::write)
     }
 
-    /// The sale page.
-    pub(crate) fn sale_page(&self) -> Response {
-        let boot = serde_json::json!({ "saleId": self.sale.get(), "demoToken": self.demo_tokens.is_some() });
+    /// The sale page; with `payments` it leads to the provider.
+    pub(crate) fn sale_page(&self, payments: bool) -> Response {
+        let demo_token = self.demo_tokens.is_some();
+        let boot = serde_json::json!({
+            "saleId": self.sale.get(), "demoToken": demo_token, "payments": payments,
+        });
         // `<` cannot end the script element early.
         let page = SALE_PAGE.replace(BOOT, &boot.to_string().replace('<', "\\u003c"));
         let policy = policy(&page);

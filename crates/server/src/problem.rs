@@ -31,6 +31,7 @@ words! {
     INVALID_REQUEST = 400, "Invalid request", "The request cannot be read: check the path, the headers and the JSON body against the documentation.";
     INVALID_QUANTITY = 400, "Invalid quantity", "The quantity must be a whole number from 1 to the sale's limit per user.";
     IDEMPOTENCY_KEY_REQUIRED = 400, "Idempotency-Key required", "This sale allows several units per user, so a purchase needs an Idempotency-Key header: send any text of 1 to 128 bytes that is new for each wish and the same for its repeats.";
+    WEBHOOK_REFUSED = 400, "Webhook refused", "The webhook is not signed as its provider signs, too old, or cannot be read. Nothing was stored.";
     UNAUTHENTICATED = 401, "Not signed in", "The request needs a valid access token in `Authorization: Bearer`. Sign in again and repeat it.";
     FORBIDDEN = 403, "Not allowed", "This token's role does not allow the operation.";
     NOT_STARTED = 403, "Not started", "The sale has not begun. Try again when it opens.";
@@ -45,6 +46,7 @@ words! {
     LIMIT_REACHED = 409, "Limit reached", "Your orders in this sale use up the limit per user.";
     PRICE_CHANGED = 409, "Price changed", "The price is not the one you saw. Load the page again.";
     ALREADY_PAID = 409, "Already paid", "A paid order cannot be cancelled.";
+    NOT_PAYABLE = 409, "Not payable yet", "The order is on its way and not recorded yet, so no payment can begin. Try again shortly.";
     ORDER_CLOSED = 409, "Order closed", "The order is already closed.";
     CONFLICT = 409, "Not possible now", "The sale's present state does not allow this.";
     SOLD_OUT = 410, "Sold out", "Nothing is free now. Units that are not paid in time return.";
@@ -58,6 +60,7 @@ words! {
     NOT_READY = 503, "Not ready", "The sale is not selling at this moment. Try again shortly.";
     BUSY = 503, "Busy", "No orders are taken right now. Try again shortly; nothing was taken.";
     OUTCOME_UNKNOWN = 503, "Outcome unknown", "Your order may have been placed and will be settled. Ask for it by its id, or repeat the purchase: you will not buy twice.";
+    PAYMENT_UNAVAILABLE = 503, "Payment not available", "The payment provider does not answer. Your order is kept until its deadline; try again shortly.";
     UNAVAILABLE = 503, "Unavailable", "A part of the system does not answer. Try again shortly.";
 }
 

@@ -55,6 +55,24 @@ pub struct OrderView {
     pub reason: Option<String>,
 }
 
+/// Where a buyer pays for an order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PaymentStarted {
+    /// The provider's page, to which the buyer's browser is sent.
+    pub payment_url: String,
+    /// Until when a payment may begin.
+    pub expires_at: String,
+}
+
+/// What became of a provider's webhook, which is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookReceived {
+    /// `PAID`, `DUPLICATE`, `REFUND_DUE`, `AMOUNT_MISMATCH`, `NO_ORDER`, `FAILED`, `REFUNDED`, `CONTRADICTION`,
+    /// `UNKNOWN_ATTEMPT`, `OTHER_ORDER`, or `IGNORED` for what is not ours.
+    pub outcome: String,
+}
+
 /// One item of a sale as the page shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

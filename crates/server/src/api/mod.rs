@@ -2,7 +2,9 @@
 
 mod health;
 mod orders;
+mod payments;
 mod sales;
+mod sandbox;
 
 pub(crate) use health::{live, readiness_page};
 
@@ -26,6 +28,7 @@ use crate::docs;
 use crate::hot::CoreContext;
 use crate::metrics::{Unanswered, count_requests};
 use crate::pages::Site;
+use crate::payments::Payments;
 use crate::problem::{self, Word};
 use crate::request_id::RequestId;
 
@@ -35,15 +38,24 @@ pub(crate) struct ApiState {
     pub(crate) engine: Arc<Engine>,
     pub(crate) site: Arc<Site>,
     pub(crate) readiness: Arc<Readiness>,
+    /// Where buyers pay; `None` where only the staff enters payments.
+    pub(crate) payments: Option<Arc<Payments>>,
 }
 
 /// One core's router.
 pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
-    let state =
-        ApiState { engine, site: Arc::clone(&context.site), readiness: Arc::clone(&context.readiness) };
+    let state = ApiState {
+        engine,
+        site: Arc::clone(&context.site),
+        readiness: Arc::clone(&context.readiness),
+        payments: context.payments.clone(),
+    };
+    let webhook = post(payments::webhook).layer(DefaultBodyLimit::max(payments::WEBHOOK_MAX));
     let mut router = Router::new()
         .route("/", get(page))
         .route("/api/flash-sales/orders/{order}", get(orders::show).delete(orders::cancel))
+        .route("/api/flash-sales/orders/{order}/payment", post(payments::start))
+        .route("/api/flash-sales/payments/{provider}/webhook", webhook)
         .route("/api/flash-sales/sales/{sale}", get(sales::show))
         .route("/api/flash-sales/sales/{sale}/orders", get(orders::mine))
         .route("/api/time", get(health::time))
@@ -56,6 +68,9 @@ pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
     if state.site.demo_tokens.is_some() {
         router = router.route("/demo/token", post(health::demo_token));
     }
+    if state.payments.as_ref().is_some_and(|it| it.sandbox().is_some()) {
+        router = router.route("/sandbox/pay/{bill}", get(sandbox::show).post(sandbox::choose));
+    }
     router
         .fallback(nothing_here)
         .method_not_allowed_fallback(method_not_allowed)
@@ -65,7 +80,7 @@ pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
 }
 
 async fn page(State(state): State<ApiState>) -> Response {
-    state.site.sale_page()
+    state.site.sale_page(state.payments.is_some())
 }
 
 async fn nothing_here(id: RequestId) -> ApiError {
@@ -96,6 +111,11 @@ impl ApiError {
         problem.request_id = Some(id.to_string());
         let retry_after = (problem.status == 503).then_some(1);
         Self { problem: Box::new(problem), retry_after, fault: None }
+    }
+
+    /// The same, and when to try again.
+    pub(crate) fn after(self, seconds: u32) -> Self {
+        Self { retry_after: Some(seconds), ..self }
     }
 
     /// A layer that did not answer: logged where the answer is counted.

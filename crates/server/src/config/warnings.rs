@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Config, LogLevel, QueueBackend};
+use super::{Config, LogLevel, ProviderName, QueueBackend};
 
 impl Config {
     /// What is allowed and yet likely to hurt, one sentence each with the keys in it.
@@ -12,6 +12,7 @@ impl Config {
         self.warn_of_retention(&mut warnings);
         self.warn_of_timeouts(&mut warnings);
         self.warn_of_the_gate(&mut warnings);
+        self.warn_of_payments(&mut warnings);
         warnings
     }
 
@@ -91,6 +92,36 @@ impl Config {
         }
     }
 
+    fn warn_of_payments(&self, warnings: &mut Vec<String>) {
+        let (payments, listen) = (&self.payments, self.server.listen);
+        if payments.provider == ProviderName::Sandbox && !listen.ip().is_loopback() {
+            warnings.push(format!(
+                "payments.provider = sandbox with server.listen = {listen}: whoever reaches the sandbox's page can \
+                 declare orders paid without paying; it is for demonstrations on one machine"
+            ));
+        }
+        let nowhere = payments.public_url.is_empty() && listen.ip().is_unspecified();
+        if payments.provider != ProviderName::None && nowhere {
+            warnings.push(format!(
+                "payments.public_url is empty with server.listen = {listen}: buyers are sent back to this machine's \
+                 loopback after they paid"
+            ));
+        }
+        if payments.webhook_tolerance > Duration::from_secs(15 * 60) {
+            warnings.push(format!(
+                "payments.webhook_tolerance = {} is above 15m: a webhook that was overheard can be sent again for \
+                 that long",
+                humantime::format_duration(payments.webhook_tolerance)
+            ));
+        }
+        let url = &payments.stripe.api_url;
+        if payments.provider == ProviderName::Stripe && !url.starts_with("https://") {
+            warnings.push(format!(
+                "payments.stripe.api_url = {url} is not https: the account's key is sent in the clear"
+            ));
+        }
+    }
+
     fn warn_of_the_gate(&self, warnings: &mut Vec<String>) {
         let gate = &self.gate;
         let shown = humantime::format_duration;
@@ -157,6 +188,7 @@ mod tests {
             ("gate.jwt.lifetime_max", "30days"),
             ("sale.preheat_lead", "5s"),
             ("log.level", "debug"),
+            ("payments.webhook_tolerance", "1h"),
         ] {
             let warnings = warnings(&[(key, value)]);
             assert_eq!(warnings.len(), 1, "{key}: {warnings:?}");
@@ -165,6 +197,13 @@ mod tests {
         let short = [("queue.backend", "kafka"), ("kafka.retention", "1h")];
         assert!(warnings(&short)[0].contains("kafka.retention"));
         assert!(warnings(&short[1..]).is_empty(), "there is no topic");
+        let exposed = [("payments.provider", "sandbox"), ("server.listen", "0.0.0.0:8080")];
+        assert!(warnings(&exposed)[0].contains("payments.provider"));
+        assert!(warnings(&exposed[..1]).is_empty() && warnings(&exposed[1..]).is_empty());
+        let nowhere = [("payments.provider", "stripe"), ("server.listen", "[::]:8080")];
+        assert!(warnings(&nowhere)[0].contains("payments.public_url"));
+        let clear = [("payments.provider", "stripe"), ("payments.stripe.api_url", "http://stripe.test")];
+        assert!(warnings(&clear)[0].contains("payments.stripe.api_url"));
         let both = [("gate.jwt.secret", "a"), ("gate.jwt.secret_file", "b")];
         assert!(warnings(&both)[0].contains("not read"));
     }

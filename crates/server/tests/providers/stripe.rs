@@ -1,0 +1,326 @@
+//! Stripe, against a stand-in of its API over HTTP: what it keeps of sessions, idempotency keys and their
+//! limits, and events in the shapes that Stripe documents.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use doorbuster_engine::clock::{Clock, ManualClock, Timestamp};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::shop::http::Reply;
+use crate::shop::{START_MS, Shop, WINDOW, until};
+use crate::till::{self, evidence, mac, payable_order, text_of};
+
+const KEY: &str = "sk_test_a_key_that_is_never_printed";
+
+/// How the stand-in behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    Well,
+    /// It does its work and keeps the answer back.
+    Silent,
+    /// It refuses.
+    Refusing,
+    /// It answers what is no session.
+    Confused,
+}
+
+/// What a caller sent to make a session.
+type Form = HashMap<String, String>;
+
+/// The stand-in: sessions by idempotency key, each with the form that made it.
+struct Account {
+    sessions: Mutex<HashMap<String, (Form, Value)>>,
+    calls: Mutex<u32>,
+    mood: watch::Sender<Mood>,
+    clock: Arc<ManualClock>,
+}
+
+impl Account {
+    fn calls(&self) -> u32 {
+        *self.calls.lock().unwrap()
+    }
+
+    /// The form of the only session.
+    fn form(&self) -> Form {
+        let sessions = self.sessions.lock().unwrap();
+        assert_eq!(sessions.len(), 1);
+        sessions.values().next().unwrap().0.clone()
+    }
+}
+
+fn problem(status: StatusCode, code: &str) -> Response {
+    let error = json!({"error": {"type": "invalid_request_error", "code": code, "message": KEY}});
+    (status, Json(error)).into_response()
+}
+
+async fn create(State(account): State<Arc<Account>>, headers: HeaderMap, body: Bytes) -> Response {
+    *account.calls.lock().unwrap() += 1;
+    let header = |name: &str| headers.get(name).map_or("", |it| it.to_str().unwrap()).to_owned();
+    if header("authorization") != format!("Bearer {KEY}") {
+        return problem(StatusCode::UNAUTHORIZED, "api_key_invalid");
+    }
+    let form: Form = reqwest::Url::parse(&format!("http://form/?{}", String::from_utf8_lossy(&body)))
+        .unwrap()
+        .query_pairs()
+        .into_owned()
+        .collect();
+    let now = account.clock.now().as_ms() / 1_000;
+    let ends: i64 = form["expires_at"].parse().unwrap();
+    if !(now + 1_800..=now + 86_400).contains(&ends) {
+        return problem(StatusCode::BAD_REQUEST, "expires_at_invalid");
+    }
+    let session = {
+        let mut sessions = account.sessions.lock().unwrap();
+        let number = sessions.len();
+        let made = || (form.clone(), session(number, &form));
+        let (before, session) = sessions.entry(header("idempotency-key")).or_insert_with(made);
+        if *before != form {
+            return problem(StatusCode::BAD_REQUEST, "idempotency_error");
+        }
+        session.clone()
+    };
+    let mut mood = account.mood.subscribe();
+    let seen = *mood.wait_for(|mood| *mood != Mood::Silent).await.unwrap();
+    match seen {
+        Mood::Refusing => problem(StatusCode::BAD_REQUEST, "amount_too_small"),
+        Mood::Confused => Json(json!({"object": "list", "data": []})).into_response(),
+        Mood::Well | Mood::Silent => Json(session).into_response(),
+    }
+}
+
+fn session(number: usize, form: &Form) -> Value {
+    json!({
+        "id": format!("cs_test_{number}"),
+        "object": "checkout.session",
+        "amount_total": form["line_items[0][price_data][unit_amount]"].parse::<i64>().unwrap(),
+        "client_reference_id": form["client_reference_id"],
+        "currency": form["line_items[0][price_data][currency]"],
+        "expires_at": form["expires_at"].parse::<i64>().unwrap(),
+        "livemode": false,
+        "metadata": {
+            "doorbuster_order": form["metadata[doorbuster_order]"],
+            "doorbuster_attempt": form["metadata[doorbuster_attempt]"],
+        },
+        "mode": "payment",
+        "payment_intent": null,
+        "payment_status": "unpaid",
+        "status": "open",
+        "url": format!("https://checkout.stripe.test/c/pay/cs_test_{number}"),
+    })
+}
+
+/// A shop whose provider is the stand-in.
+#[expect(clippy::disallowed_methods, reason = "the stand-in's own server")]
+async fn stripe_shop(more: &[(&str, &str)]) -> (Shop, Arc<Account>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address: SocketAddr = listener.local_addr().unwrap();
+    let url = format!("http://{address}");
+    let own = [("payments.stripe.api_url", url.as_str()), ("payments.stripe.api_key", KEY)];
+    let shop = Shop::open_with(&[&till::settings("stripe")[..], &own, more].concat()).await;
+    let account = Arc::new(Account {
+        sessions: Mutex::default(),
+        calls: Mutex::default(),
+        mood: watch::Sender::new(Mood::Well),
+        clock: Arc::clone(&shop.clock),
+    });
+    let router = Router::new().route("/v1/checkout/sessions", post(create)).with_state(Arc::clone(&account));
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (shop, account)
+}
+
+/// Sends an event as Stripe signs it: `v1` over time and body, beside schemes that are none of ours.
+async fn send(shop: &Shop, event: &Value) -> Reply {
+    let body = serde_json::to_vec_pretty(event).unwrap();
+    let at = shop.now_secs();
+    let text = [format!("{at}.").as_bytes(), &body].concat();
+    let hex: String = mac(till::CONFIGURED.as_bytes(), &text).iter().map(|it| format!("{it:02x}")).collect();
+    let signature = format!("t={at},v1={},v1={hex},v0={hex}", "0".repeat(64));
+    let headers = [("content-type", "application/json; charset=utf-8"), ("stripe-signature", &signature)];
+    shop.ask("POST", "/api/flash-sales/payments/stripe/webhook", &headers, &body).await
+}
+
+async fn outcome(shop: &Shop, event: &Value) -> String {
+    let reply = send(shop, event).await;
+    assert_eq!(reply.status, 200, "{}", reply.said());
+    reply.text("outcome")
+}
+
+fn event(id: &str, kind: &str, object: &Value) -> Value {
+    json!({
+        "id": id,
+        "object": "event",
+        "api_version": "2024-06-20",
+        "created": START_MS / 1_000,
+        "data": {"object": object},
+        "livemode": false,
+        "pending_webhooks": 1,
+        "request": {"id": null, "idempotency_key": null},
+        "type": kind,
+    })
+}
+
+/// A session with some members changed.
+fn with(session: &Value, changes: &Value) -> Value {
+    let mut session = session.clone();
+    for (name, value) in changes.as_object().unwrap() {
+        session[name] = value.clone();
+    }
+    session
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_buyer_pays_at_stripe_and_all_events_are_of_one_payment() {
+    let (shop, account) = stripe_shop(&[("payments.public_url", "https://sale.example")]).await;
+    let sale = shop.sale(5).await;
+    let alice = shop.buyer("alice");
+    let order = payable_order(&shop, &alice, &sale).await;
+
+    let started = till::start(&alice, &order).await;
+    assert_eq!(started.text("paymentUrl"), "https://checkout.stripe.test/c/pay/cs_test_0");
+    assert_eq!(till::start(&alice, &order).await.text("paymentUrl"), started.text("paymentUrl"));
+    assert_eq!(account.calls(), 1, "a page that is known is not asked for again");
+    let form = account.form();
+    let deadline = (START_MS + i64::try_from(WINDOW.as_millis()).unwrap()) / 1_000;
+    for (name, value) in [
+        ("mode", "payment"),
+        ("line_items[0][price_data][currency]", "eur"),
+        ("line_items[0][price_data][unit_amount]", "1990"),
+        ("line_items[0][quantity]", "1"),
+        ("client_reference_id", order.as_str()),
+        ("payment_intent_data[metadata][doorbuster_order]", order.as_str()),
+        ("success_url", &format!("https://sale.example/?sale={}", sale.id)),
+        // Ten minutes are less than Stripe takes.
+        ("expires_at", &(deadline + 31 * 60).to_string()),
+    ] {
+        assert_eq!(form[name], value, "{name}");
+    }
+
+    let session = account.sessions.lock().unwrap().values().next().unwrap().1.clone();
+    let paid = json!({"payment_intent": "pi_1", "payment_status": "paid", "status": "complete"});
+    let paid = with(&session, &paid);
+    let intent = json!({
+        "id": "pi_1", "object": "payment_intent", "amount": 1990, "amount_received": 1990, "currency": "eur",
+        "metadata": session["metadata"], "status": "succeeded",
+    });
+    let completed = event("evt_1", "checkout.session.completed", &paid);
+    assert_eq!(outcome(&shop, &completed).await, "PAID");
+    assert_eq!(outcome(&shop, &completed).await, "DUPLICATE");
+    assert_eq!(outcome(&shop, &event("evt_2", "payment_intent.succeeded", &intent)).await, "DUPLICATE");
+    let failed = with(&intent, &json!({"status": "requires_payment_method", "amount_received": 0}));
+    let failed = event("evt_3", "payment_intent.payment_failed", &failed);
+    assert_eq!(outcome(&shop, &failed).await, "CONTRADICTION");
+    let charge = json!({
+        "id": "ch_1", "object": "charge", "amount": 1990, "amount_refunded": 1990, "currency": "eur",
+        "metadata": session["metadata"], "payment_intent": "pi_1", "refunded": true,
+    });
+    assert_eq!(outcome(&shop, &event("evt_4", "charge.refunded", &charge)).await, "REFUNDED");
+    alice.until_status(&order, "PAID").await;
+    shop.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_ours_or_not_paid_yet_pays_nothing() {
+    let (shop, account) = stripe_shop(&[]).await;
+    let sale = shop.sale(5).await;
+    let alice = shop.buyer("alice");
+    let order = payable_order(&shop, &alice, &sale).await;
+    assert_eq!(till::start(&alice, &order).await.status, 200);
+    let session = account.sessions.lock().unwrap().values().next().unwrap().1.clone();
+    let paid = with(&session, &json!({"payment_intent": "pi_1", "payment_status": "paid"}));
+    let completed = "checkout.session.completed";
+
+    for (id, kind, object, says) in [
+        ("evt_1", "customer.created", json!({"id": "cus_1"}), "IGNORED"),
+        ("evt_2", completed, with(&paid, &json!({"metadata": {}})), "IGNORED"),
+        ("evt_3", completed, with(&paid, &json!({"payment_status": "unpaid"})), "IGNORED"),
+        ("evt_4", completed, with(&paid, &json!({"amount_total": 1989})), "AMOUNT_MISMATCH"),
+        ("evt_5", completed, with(&paid, &json!({"currency": "usd"})), "AMOUNT_MISMATCH"),
+        ("evt_6", "checkout.session.async_payment_failed", paid.clone(), "FAILED"),
+        ("evt_7", "checkout.session.expired", session.clone(), "FAILED"),
+    ] {
+        assert_eq!(outcome(&shop, &event(id, kind, &object)).await, says, "{id}");
+    }
+    for broken in [json!({"amount_total": "1990"}), json!({"currency": null}), json!({"payment_intent": ""})]
+    {
+        send(&shop, &event("evt_8", completed, &with(&paid, &broken))).await.refused(400, "WEBHOOK_REFUSED");
+    }
+    assert_eq!(alice.order(&order).await.text("status"), "PENDING");
+    assert_eq!(evidence(&shop, &order).await.len(), 4);
+    // Paid by a delayed way in the end.
+    let late = event("evt_9", "checkout.session.async_payment_succeeded", &paid);
+    assert_eq!(outcome(&shop, &late).await, "PAID");
+    shop.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_that_does_not_answer_costs_no_order_and_goes_on_with_the_same_session() {
+    let (shop, account) = stripe_shop(&[("payments.timeout", "300ms")]).await;
+    let sale = shop.sale(5).await;
+    let alice = shop.buyer("alice");
+    let order = payable_order(&shop, &alice, &sale).await;
+
+    for mood in [Mood::Silent, Mood::Refusing, Mood::Confused] {
+        account.mood.send_replace(mood);
+        let refused = till::start(&alice, &order).await;
+        let told = refused.refused(503, "PAYMENT_UNAVAILABLE");
+        assert_eq!(refused.header("retry-after"), Some("3"), "{mood:?}");
+        assert!(!told.to_string().contains(KEY));
+        assert_eq!(alice.order(&order).await.json()["payable"], true);
+    }
+    account.mood.send_replace(Mood::Well);
+    shop.advance(Duration::from_secs(300));
+    let started = till::start(&alice, &order).await;
+    assert_eq!(started.text("paymentUrl"), "https://checkout.stripe.test/c/pay/cs_test_0");
+    assert_eq!(account.sessions.lock().unwrap().len(), 1, "four calls, one session");
+
+    // The webhook may come although the answer with the page's address was lost.
+    let session = account.sessions.lock().unwrap().values().next().unwrap().1.clone();
+    assert_eq!(text_of(&session["metadata"], "doorbuster_attempt"), till::attempt_of(&order, "stripe"));
+    let paid = with(&session, &json!({"payment_intent": "pi_1", "payment_status": "paid"}));
+    assert_eq!(outcome(&shop, &event("evt_1", "checkout.session.completed", &paid)).await, "PAID");
+    shop.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_provider_holds_up_nobody_else() {
+    let (shop, account) = stripe_shop(&[("payments.timeout", "1m")]).await;
+    let sale = shop.sale(100).await;
+    let alice = shop.buyer("alice");
+    let order = payable_order(&shop, &alice, &sale).await;
+    account.mood.send_replace(Mood::Silent);
+    let mut waiting = Box::pin(till::start(&alice, &order));
+
+    // While the provider keeps its answer back, a sale goes on: orders, records, payments by hand, cancels.
+    let others = async {
+        until("the provider was asked", async || account.calls() == 1).await;
+        for number in 0..40 {
+            let buyer = shop.buyer(&format!("user-{number}"));
+            let other = payable_order(&shop, &buyer, &sale).await;
+            if number % 2 == 0 {
+                assert_eq!(shop.pay(&other, &other).await.outcome, "PAID");
+            } else {
+                assert_eq!(buyer.cancel(&other).await.text("status"), "CANCELLED");
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        early = &mut waiting => panic!("answered before the provider did: {}", early.said()),
+        () = others => {}
+    }
+    account.mood.send_replace(Mood::Well);
+    assert_eq!(waiting.as_mut().await.status, 200);
+    drop(waiting);
+    assert!(shop.now() == Timestamp::from_ms(START_MS), "all of it within one moment of the shop's clock");
+    shop.finish().await;
+}
