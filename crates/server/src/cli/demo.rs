@@ -24,6 +24,9 @@ use crate::telemetry;
 
 /// Every tenth winner does not pay.
 const UNPAID_ONE_IN: usize = 10;
+/// Units of the sale for whoever opens the page afterwards, and their payment window in seconds.
+const VISITORS_UNITS: u64 = 25;
+const VISITORS_WINDOW: u64 = 120;
 /// Payments entered at the same time.
 const PAYING_AT_ONCE: usize = 32;
 
@@ -68,7 +71,7 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<Verdict> {
         &admin::first_token(&app.admin_token_file)?,
     )?;
 
-    let sale = open_sale(&admin, &args, clock.now()).await?;
+    let sale = open_sale(&admin, &storm_sale(&args, clock.now())).await?;
     app.site().show_sale(&sale.sale_id);
     let mut report = storm_and_balance(&args, &app, &admin, &sale, signer).await?;
     args.report.judge(&mut report);
@@ -79,7 +82,8 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<Verdict> {
         app.stop().await;
         return Ok(verdict);
     }
-    invite(&app, &sale, folder.path());
+    let visitors = open_sale(&admin, &visitors(clock.now())).await?;
+    invite(&app, &visitors, folder.path());
     stop_on_signal(app).await?;
     Ok(verdict)
 }
@@ -97,6 +101,7 @@ fn config(folder: &std::path::Path, secret: &str) -> anyhow::Result<Config> {
         ("gate.jwt.secret", secret.to_owned()),
         ("admin.token_file", String::new()),
         ("log.level", "warn".to_owned()),
+        ("payments.provider", "sandbox".to_owned()),
     ];
     ConfigSource::default().read(&flags.map(|(key, value)| (key.to_owned(), value)))
 }
@@ -106,24 +111,37 @@ fn payment_window(args: &DemoArgs) -> u64 {
     4 + args.users / 60_000
 }
 
-async fn open_sale(admin: &AdminClient, args: &DemoArgs, now: Timestamp) -> anyhow::Result<SaleDetail> {
+fn storm_sale(args: &DemoArgs, now: Timestamp) -> SaleDraft {
+    draft("Doorbuster demo", args.units, payment_window(args), now)
+}
+
+/// A sale for whoever opens the page afterwards: time enough to pay by hand, short enough to wait for
+/// what comes back.
+fn visitors(now: Timestamp) -> SaleDraft {
+    draft("Doorbuster demo, for you", VISITORS_UNITS, VISITORS_WINDOW, now)
+}
+
+fn draft(name: &str, units: u64, window: u64, now: Timestamp) -> SaleDraft {
     let item = ItemDraft {
         product_id: "DB-1".to_owned(),
         title: Some("Doorbuster headphones".to_owned()),
-        quantity: args.units,
+        quantity: units,
         price_minor: 1_990,
         list_price_minor: Some(9_900),
         currency: "EUR".to_owned(),
     };
-    let draft = SaleDraft {
-        name: "Doorbuster demo".to_owned(),
+    SaleDraft {
+        name: name.to_owned(),
         opens_at: crate::views::time(now),
         closes_at: crate::views::time(now.plus(Duration::from_secs(24 * 3_600))),
-        payment_window_seconds: Some(payment_window(args)),
+        payment_window_seconds: Some(window),
         max_units_per_user: Some(1),
         items: vec![item],
-    };
-    let sale = admin.create_sale(&draft).await.context("the sale could not be created")?;
+    }
+}
+
+async fn open_sale(admin: &AdminClient, draft: &SaleDraft) -> anyhow::Result<SaleDetail> {
+    let sale = admin.create_sale(draft).await.context("the sale could not be created")?;
     let report = admin.preheat(&sale.sale_id).await.context("the sale could not be preheated")?;
     anyhow::ensure!(report.ok, "the preheated stock differs from the ledger");
     admin.open(&sale.sale_id).await.context("the sale could not be opened")
@@ -219,10 +237,13 @@ async fn wait_for_returns(admin: &AdminClient, sale: &str, window: u64) -> anyho
 
 fn invite(app: &App, sale: &SaleDetail, folder: &std::path::Path) {
     output::say(&format!(
-        "\nStill up. Open http://{}/ and buy one (a few may be left if you restock):\n  \
+        "\nStill up. Open http://{}/?sale={}\n\
+         and buy one: pay for it in the sandbox, where no money moves, or let its two minutes pass and see it \
+         back on sale.\nMore of them, from another terminal:\n  \
          doorbuster sale restock {} {} --units +5 --admin-url http://{} --admin-token-file {}\n\
          Everything is in {} and goes when you press Ctrl-C.",
         app.public_address(),
+        sale.sale_id,
         sale.sale_id,
         sale.items.first().map_or("1", |item| item.item_id.as_str()),
         app.admin_address,
