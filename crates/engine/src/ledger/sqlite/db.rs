@@ -166,10 +166,14 @@ fn write_groups(mut connection: Connection, mut waiting: mpsc::Receiver<WriteJob
             tell(committed.as_ref().copied());
         }
     }
-    // The file alone is whole then, for whoever copies it.
-    if let Err(error) = connection.pragma_query(None, "wal_checkpoint(TRUNCATE)", |_| Ok(())) {
+    if let Err(error) = fold_in(&connection) {
         tracing::warn!(%error, "the ledger's write-ahead log could not be folded in; the next start will");
     }
+}
+
+/// Moves the write-ahead log into the file, which is whole by itself then, for whoever copies it.
+fn fold_in(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma(None, "wal_checkpoint", "TRUNCATE", |_| Ok(()))
 }
 
 fn write_group(
@@ -250,6 +254,20 @@ mod tests {
 
     fn insert(connection: &Connection, number: i64) -> rusqlite::Result<usize> {
         connection.execute("INSERT INTO it VALUES (?1)", [number])
+    }
+
+    #[test]
+    fn the_log_is_folded_into_the_file_while_others_have_it_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger");
+        let (writer, reader) = (Connection::open(&path).unwrap(), Connection::open(&path).unwrap());
+        writer.pragma_update(None, "journal_mode", "WAL").unwrap();
+        writer.execute_batch("CREATE TABLE it (number); INSERT INTO it VALUES (1)").unwrap();
+        reader.query_row("SELECT number FROM it", [], |row| row.get::<_, i64>(0)).unwrap();
+        let log = || std::fs::metadata(folder.path().join("ledger-wal")).map_or(0, |it| it.len());
+        assert!(log() > 0);
+        fold_in(&writer).unwrap();
+        assert_eq!(log(), 0);
     }
 
     #[tokio::test]
