@@ -99,7 +99,13 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let told = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         let work = tokio::task::LocalSet::new();
-        runtime.block_on(work.run_until(run(&chosen, rounds, seed)))
+        runtime.block_on(work.run_until(async {
+            // Its servers end with it, also when somebody has enough of it.
+            tokio::select! {
+                told = run(&chosen, rounds, seed) => told,
+                _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+            }
+        }))
     });
     match told {
         Ok(true) => ExitCode::SUCCESS,

@@ -67,6 +67,15 @@ impl Player {
         Ok(())
     }
 
+    /// Waits until it answers at all; it may say that it is not ready.
+    pub(crate) async fn until_alive(&mut self) -> Result<()> {
+        let alive = until_async(PATIENCE, async || {
+            Ok(crate::http::status_of(self.admin, "/livez").await == Some(200))
+        });
+        ensure!(alive.await?, "{} does not answer; its log ends:\n{}", self.name, self.last_lines());
+        Ok(())
+    }
+
     /// How it ended, if it has.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.as_mut().map_or(Ok(None), |(child, _)| Ok(child.try_wait()?))
