@@ -33,6 +33,9 @@ pub(crate) const STAFF: &str = "a-token-of-the-failures-0123456789abcdef01234567
 /// Longest wait for a sale to come to rest once everything is healed.
 pub(crate) const REST: Duration = Duration::from_secs(90);
 
+/// Longest wait for one answer of Kafka's.
+const ONE_ANSWER: Duration = Duration::from_secs(5);
+
 const PRICE_MINOR: i64 = 1_990;
 
 /// What a line's sale is like. Numbers are small enough for seconds on two cores.
@@ -348,7 +351,14 @@ impl<'e> Scene<'e> {
             ClientConfig::new().set("bootstrap.servers", &self.engines.kafka.url).create()?;
         let end = |position: &Position| -> Result<Position> {
             let partition = i32::try_from(position.partition)?;
-            let (_, next) = client.fetch_watermarks(&self.name, partition, REST)?;
+            let mut next = 0;
+            // A broker that has just come back leads no partition for a moment.
+            let told = doorbuster_services::await_true(REST, || {
+                let marks = client.fetch_watermarks(&self.name, partition, ONE_ANSWER);
+                next = marks.as_ref().map_or(0, |(_, next)| *next);
+                Ok(marks.is_ok())
+            });
+            ensure!(told?, "Kafka does not say where partition {partition} ends");
             Ok(Position { next: next.try_into()?, ..position.clone() })
         };
         books.positions.iter().map(end).collect()
