@@ -8,8 +8,8 @@ use tokio::time::Instant;
 /// Shortest time between two lines that say the same.
 pub const TELL_EVERY: Duration = Duration::from_secs(5);
 
-/// When one line was told last, and what came since, which the metrics have at once. It goes by the runtime's clock: no order is
-/// decided by it.
+/// When one line was told last, and what came since, which the metrics have at once. It goes by the
+/// runtime's clock: no order is decided by it.
 #[derive(Debug, Default)]
 pub struct Told(Mutex<Since>);
 

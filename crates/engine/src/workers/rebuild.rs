@@ -2,7 +2,6 @@
 //! in flight land, load the stock anew from the ledger in the sale's new epoch, lift the fence.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -81,10 +80,12 @@ impl Rebuilder {
         self.load(&sale).await
     }
 
-    /// One line per rebuild, also of one that was taken over from somebody who is silent.
+    /// One line per rebuild, also of one that was taken over from somebody who is silent. A preheat is no
+    /// fault: that it has ended is told.
     fn tell_begun(&mut self, sale: &Sale) {
-        if self.told.insert(sale.id, sale.epoch) != Some(sale.epoch) {
-            let reason = sale.fence.as_ref().map(|fence| fence.reason.as_str());
+        let new = self.told.insert(sale.id, sale.epoch) != Some(sale.epoch);
+        let reason = sale.fence.as_ref().map(|fence| fence.reason.as_str());
+        if new && reason != Some(RebuildReason::Preheat.text()) {
             tracing::warn!(
                 sale.id = %sale.id, epoch = sale.epoch.0, reason,
                 "the sale is fenced; its stock will be loaded anew from the ledger"
@@ -298,7 +299,6 @@ impl Worker for Rebuilder {
         for sale in self.backends.ledger.sales().await? {
             round.note(self.look_after(&sale).await);
         }
-        let clock = Arc::clone(&self.backends.clock);
-        self.rounds.end(round, self.name(), clock.as_ref())
+        self.rounds.end(round, self.name())
     }
 }

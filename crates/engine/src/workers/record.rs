@@ -43,9 +43,15 @@ struct Lines {
 impl Recorder {
     /// A recorder that waits at most `wait` for records in one step.
     pub fn new(backends: Backends, wait: Duration) -> Self {
-        let told = Lines::default();
-        let (waiting, recorded) = Default::default();
-        Self { backends, reader: None, placed: false, waiting, recorded, wait, told }
+        Self {
+            backends,
+            reader: None,
+            placed: false,
+            waiting: Vec::new(),
+            recorded: HashMap::new(),
+            wait,
+            told: Lines::default(),
+        }
     }
 
     /// The next batch, from the ledger's own positions.

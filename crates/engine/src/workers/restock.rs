@@ -1,7 +1,5 @@
 //! Restock: an intent that was begun is finished, whoever began it.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 
 use super::round::{Round, Rounds};
@@ -60,7 +58,6 @@ impl Worker for Restocker {
             let finished = self.finish(intent).await;
             round.note(finished.map(|intent| u64::from(intent.state != RestockState::Open)));
         }
-        let clock = Arc::clone(&self.backends.clock);
-        self.rounds.end(round, self.name(), clock.as_ref())
+        self.rounds.end(round, self.name())
     }
 }

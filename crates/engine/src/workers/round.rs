@@ -1,11 +1,8 @@
 //! A step over several sales, in which a fault of one holds up no other.
 
-use std::time::Duration;
-
 use super::Step;
-use crate::clock::Clock;
 use crate::fault::BackendError;
-use crate::told::TELL_EVERY;
+use crate::told::Told;
 
 /// What became of each sale in one step.
 #[derive(Default)]
@@ -35,27 +32,21 @@ impl Round {
 /// One worker's rounds.
 #[derive(Default)]
 pub(super) struct Rounds {
-    told: Option<Duration>,
+    told: Told,
 }
 
 impl Rounds {
     /// What the step answers: the fault when nothing went well, so that the worker waits; else how much
     /// was done, with the first fault in the log now and then.
-    pub(super) fn end(
-        &mut self,
-        round: Round,
-        worker: &'static str,
-        clock: &dyn Clock,
-    ) -> Result<Step, BackendError> {
+    pub(super) fn end(&self, round: Round, worker: &'static str) -> Result<Step, BackendError> {
         let Some(error) = round.first else { return Ok(Step::of(round.done)) };
         if round.sound == 0 {
             return Err(error);
         }
-        let now = clock.monotonic();
-        if self.told.is_none_or(|told| now.saturating_sub(told) >= TELL_EVERY) {
-            self.told = Some(now);
+        if let Some(steps) = self.told.due(1) {
             tracing::warn!(
                 worker,
+                steps,
                 failed = round.failed,
                 sound = round.sound,
                 error = error.chain(),
@@ -69,21 +60,19 @@ impl Rounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{ManualClock, Timestamp};
     use crate::fault::{Fault, Layer};
 
     #[test]
     fn one_fault_among_others_ends_no_step_and_nothing_but_faults_does() {
-        let clock = ManualClock::at(Timestamp::from_ms(0));
         let fault = || Err(BackendError::new(Layer::Stock, Fault::Transient, "a shard is down"));
-        let mut rounds = Rounds::default();
+        let rounds = Rounds::default();
         let mut round = Round::default();
         round.note(fault());
         round.note(Ok(2));
-        assert_eq!(rounds.end(round, "test", &clock).ok(), Some(Step::Worked(2)));
+        assert_eq!(rounds.end(round, "test").ok(), Some(Step::Worked(2)));
         let mut round = Round::default();
         round.note(fault());
-        assert!(rounds.end(round, "test", &clock).is_err());
-        assert_eq!(rounds.end(Round::default(), "test", &clock).ok(), Some(Step::Idle));
+        assert!(rounds.end(round, "test").is_err());
+        assert_eq!(rounds.end(Round::default(), "test").ok(), Some(Step::Idle));
     }
 }

@@ -1,7 +1,6 @@
 //! The sale clock: sales are preheated, opened and closed on time, and the stock sells by the
 //! ledger's terms.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -119,7 +118,6 @@ impl Worker for SaleClock {
         for sale in self.backends.ledger.sales().await?.iter().filter(|sale| !sale.is_settled(now)) {
             round.note(self.tick(sale, now).await);
         }
-        let clock = Arc::clone(&self.backends.clock);
-        self.rounds.end(round, self.name(), clock.as_ref())
+        self.rounds.end(round, self.name())
     }
 }

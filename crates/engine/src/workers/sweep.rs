@@ -5,7 +5,6 @@
 //! recorder that paused for seconds under copies.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -62,8 +61,13 @@ pub struct Sweeper {
 impl Sweeper {
     /// A sweeper that has seen nothing yet.
     pub fn new(backends: Backends) -> Self {
-        let (again_told, failed_told) = Default::default();
-        Self { backends, unknown: HashMap::new(), rounds: Rounds::default(), again_told, failed_told }
+        Self {
+            backends,
+            unknown: HashMap::new(),
+            rounds: Rounds::default(),
+            again_told: Told::default(),
+            failed_told: Told::default(),
+        }
     }
 
     /// Settles what is old in the sale's present bucket; answers how much.
@@ -244,8 +248,7 @@ impl Worker for Sweeper {
             }
             round.note(self.sweep_sale(&sale).await);
         }
-        let clock = Arc::clone(&self.backends.clock);
-        self.rounds.end(round, self.name(), clock.as_ref())
+        self.rounds.end(round, self.name())
     }
 }
 

@@ -100,8 +100,6 @@ pub struct Watch {
     limits: WatchLimits,
     /// The recorder's positions as they were last known.
     recorded: Vec<Position>,
-    /// When the ledger answered last, by the monotonic clock; its first answer is awaited from the start.
-    ledger_heard: Duration,
     watchdog: Option<Arc<Watchdog>>,
     rounds: Rounds,
     clock_told: Told,
@@ -115,15 +113,14 @@ impl Watch {
         backpressure: Arc<Backpressure>,
         limits: WatchLimits,
     ) -> Self {
-        let ledger_heard = backends.clock.monotonic();
-        backpressure.note_ledger_heard(ledger_heard);
+        // Its first answer is awaited from here on.
+        backpressure.note_ledger_heard(backends.clock.monotonic());
         Self {
             backends,
             catalog,
             backpressure,
             limits,
             recorded: Vec::new(),
-            ledger_heard,
             watchdog: None,
             rounds: Rounds::default(),
             clock_told: Told::default(),
@@ -219,7 +216,6 @@ impl Worker for Watch {
         let now = self.backends.clock.monotonic();
         if let Ok(positions) = &positions {
             self.recorded.clone_from(positions);
-            self.ledger_heard = now;
             self.backpressure.note_ledger_heard(now);
         }
         let age = stock.as_ref().ok().map(|(age, _)| *age);
@@ -227,7 +223,7 @@ impl Worker for Watch {
         self.judge(&Pressure {
             queue_lag: lag,
             outbox_age: age,
-            ledger_silence: now.saturating_sub(self.ledger_heard),
+            ledger_silence: self.backpressure.ledger_silence(now),
         });
         if let (Some(watchdog), Some(lag)) = (&self.watchdog, lag) {
             watchdog.note_waiting(lag, self.recorded.iter().map(|it| it.next).sum());
@@ -241,7 +237,7 @@ impl Worker for Watch {
         for result in [refreshed, positions.map(drop), ends.map(drop), stock.map(drop)] {
             round.note(result.map(|()| 0));
         }
-        self.rounds.end(round, "watch", self.backends.clock.as_ref())
+        self.rounds.end(round, self.name())
     }
 }
 
