@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use crate::fault::BackendError;
 use crate::fault_points::FaultPoint;
 use crate::gate::{Attempt, Claim, Gate, JwtVerifier, Refusal};
 use crate::order::{OrderId, OrderPlaced, OrderStatus, Reservation, UserId};
@@ -146,27 +147,30 @@ impl Engine {
         FaultPoint::Reserved.reached();
         let placed = OrderPlaced { reservation, price: claim.price };
         let published = self.shared.backends.queue.publish(std::slice::from_ref(&placed)).await;
-        if matches!(published.first(), Some(Ok(()))) {
-            FaultPoint::Acknowledged.reached();
-        }
         match published.into_iter().next() {
-            Some(Ok(())) if replayed => {
-                PurchaseOutcome::Replayed { order: claim.order, status: OrderStatus::Pending, payable: false }
-            }
-            Some(Ok(())) => PurchaseOutcome::Accepted(claim.order),
-            Some(Err(error)) => {
-                tracing::debug!(order.id = %claim.order, error = error.chain(), "not acknowledged; the sweeper will settle it");
-                if let Some(orders) = self.publishes_told.due(1) {
-                    tracing::warn!(
-                        orders,
-                        error = error.chain(),
-                        "orders are not acknowledged by the queue; their buyers hear OUTCOME_UNKNOWN, the sweeper settles them"
-                    );
-                }
-                PurchaseOutcome::OutcomeUnknown(claim.order)
-            }
-            None => PurchaseOutcome::OutcomeUnknown(claim.order),
+            Some(Ok(())) => FaultPoint::Acknowledged.reached(),
+            Some(Err(error)) => return self.unknown(claim.order, &error),
+            None => return PurchaseOutcome::OutcomeUnknown(claim.order),
         }
+
+        if replayed {
+            PurchaseOutcome::Replayed { order: claim.order, status: OrderStatus::Pending, payable: false }
+        } else {
+            PurchaseOutcome::Accepted(claim.order)
+        }
+    }
+
+    /// What was not acknowledged may have happened: the sweeper settles it.
+    fn unknown(&self, order: OrderId, error: &BackendError) -> PurchaseOutcome {
+        tracing::debug!(order.id = %order, error = error.chain(), "not acknowledged; the sweeper will settle it");
+        if let Some(orders) = self.publishes_told.due(1) {
+            tracing::warn!(
+                orders,
+                error = error.chain(),
+                "orders are not acknowledged by the queue; their buyers hear OUTCOME_UNKNOWN, the sweeper settles them"
+            );
+        }
+        PurchaseOutcome::OutcomeUnknown(order)
     }
 
     /// Takes the units, or says why not; also notes what the answer tells this core. Beside the
