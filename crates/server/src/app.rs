@@ -19,8 +19,7 @@ use doorbuster_engine::workers::{
     Backends, Backpressure, Expirer, Rebuilder, Reconciler, Recorder, Releaser, Restocker, Running,
     SaleClock, Sweeper, Watch, WatchLimits, Watchdog, Worker, start,
 };
-
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use tokio::sync::watch as signal;
 use tokio::task::JoinHandle;
 
@@ -84,15 +83,18 @@ impl Readiness {
         if self.draining.load(Ordering::Relaxed) {
             reasons.push("the server is stopping".to_owned());
         }
-        reasons.extend(in_time("ledger", shared.backends.ledger.positions()).await.err());
+        // All are asked at once: several that are silent make the probe no slower than one.
+        let catalog = shared.catalog.load_full();
+        let open = catalog.sales().iter().filter(|sale| sale.terms.state == SaleState::Open);
+        let stocks = join_all(open.map(|sale| not_selling(shared, sale)));
+        let (ledger, stocks) = join(in_time("ledger", shared.backends.ledger.positions()), stocks).await;
+        reasons.extend(ledger.err());
         if let Err(error) = shared.backends.queue.accepting() {
             reasons.push(error.to_string());
         }
         reasons.extend(shared.backpressure.cause());
         reasons.extend(self.watchdog.as_ref().and_then(|watchdog| watchdog.complaint()));
-        let catalog = shared.catalog.load_full();
-        let open = catalog.sales().iter().filter(|sale| sale.terms.state == SaleState::Open);
-        reasons.extend(join_all(open.map(|sale| not_selling(shared, sale))).await.into_iter().flatten());
+        reasons.extend(stocks.into_iter().flatten());
         reasons
     }
 }
