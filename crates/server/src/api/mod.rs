@@ -109,6 +109,10 @@ impl Word {
 impl ApiError {
     pub(crate) fn new(mut problem: Problem, id: RequestId) -> Self {
         problem.request_id = Some(id.to_string());
+        Self::of(problem)
+    }
+
+    fn of(problem: Problem) -> Self {
         let retry_after = (problem.status == 503).then_some(1);
         Self { problem: Box::new(problem), retry_after, fault: None }
     }
@@ -169,11 +173,8 @@ impl FromRequestParts<ApiState> for Buyer {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
-        let id = parts.extensions.get().copied().ok_or_else(|| ApiError {
-            problem: Box::new(problem::INTERNAL.problem()),
-            retry_after: None,
-            fault: None,
-        })?;
+        let id = parts.extensions.get().copied();
+        let id = id.ok_or_else(|| ApiError::of(problem::INTERNAL.problem()))?;
         let header = parts.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let token =
             header.and_then(crate::purchase::bearer).ok_or_else(|| problem::UNAUTHENTICATED.said_to(id))?;
@@ -192,10 +193,10 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for InPath<
             Ok(Path(inner)) => Ok(Self(inner)),
             Err(_) => {
                 let word = problem::INVALID_REQUEST;
-                Err(parts.extensions.get::<RequestId>().map_or_else(
-                    || ApiError { problem: Box::new(word.problem()), retry_after: None, fault: None },
-                    |id| word.said_to(*id),
-                ))
+                Err(parts
+                    .extensions
+                    .get::<RequestId>()
+                    .map_or_else(|| ApiError::of(word.problem()), |id| word.said_to(*id)))
             }
         }
     }
