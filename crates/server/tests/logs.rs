@@ -59,6 +59,27 @@ fn an_accepted_order_is_one_line_at_debug() {
 }
 
 #[test]
+fn a_flood_of_forged_webhooks_is_no_flood_of_warnings() {
+    const MANY: usize = 50;
+    let server = Served::start_with(&["payments.provider=sandbox"]);
+    let path = "/api/flash-sales/payments/sandbox/webhook";
+    for _ in 0..MANY {
+        assert_eq!(
+            request(server.public, "POST", path, None, Some(&Value::Null), "").word(),
+            "WEBHOOK_REFUSED"
+        );
+    }
+    let lines = server.stop();
+    let of = |message: &str, level: &str| {
+        let events = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.filter(|event| event["message"] == message && event["level"] == level).count()
+    };
+    assert_eq!(of("a webhook is refused", "DEBUG"), MANY, "each can be found by its request");
+    let told = of("webhooks are refused", "WARN");
+    assert!((1..MANY / 5).contains(&told), "{told} warnings");
+}
+
+#[test]
 fn no_output_of_a_run_has_a_secret() {
     let server = Served::start();
     let (sale, item) = server.open_sale(2, 1);

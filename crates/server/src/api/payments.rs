@@ -59,7 +59,14 @@ pub(super) async fn start(
         PayAnswer::Unknown => Err(problem::ORDER_NOT_FOUND.said_to(id)),
         PayAnswer::ProviderDown(error) => {
             let error: &dyn std::error::Error = &error;
-            tracing::warn!(request.id = %id, order.id = %order, error, "a payment could not be started");
+            tracing::debug!(request.id = %id, order.id = %order, error, "a payment could not be started");
+            if let Some(times) = payments.down_told.due(1) {
+                tracing::warn!(
+                    times,
+                    error,
+                    "payments could not be started; their buyers are asked to try again"
+                );
+            }
             Err(problem::PAYMENT_UNAVAILABLE.said_to(id).after(DOWN_SECONDS))
         }
     }
@@ -84,7 +91,10 @@ pub(super) async fn webhook(
     let received = payments.receive(&state.engine, &headers, &body).await;
     let outcome = match received.map_err(|error| ApiError::fault(&error, id))? {
         Err(refusal) => {
-            tracing::warn!(request.id = %id, provider = name, reason = %refusal, "a webhook is refused");
+            tracing::debug!(request.id = %id, provider = name, reason = %refusal, "a webhook is refused");
+            if let Some(times) = payments.refused_told.due(1) {
+                tracing::warn!(times, provider = name, reason = %refusal, "webhooks are refused");
+            }
             return Err(ApiError::new(problem::WEBHOOK_REFUSED.because(refusal.to_string()), id));
         }
         Ok(None) => "IGNORED",

@@ -26,6 +26,7 @@ use doorbuster_engine::fault::BackendError;
 use doorbuster_engine::ledger::{PaymentAttempt, ProviderEvent, ReceiveOutcome};
 use doorbuster_engine::my_orders::BeginPaymentOutcome;
 use doorbuster_engine::order::{Money, Order, OrderId, UserId};
+use doorbuster_engine::told::Told;
 
 use crate::config::{Config, ProviderName};
 use sandbox::Sandbox;
@@ -143,6 +144,10 @@ pub(crate) struct Payments {
     sandbox: Option<Arc<Sandbox>>,
     return_url: String,
     timeout: Duration,
+    /// The line of refused webhooks, which anybody can send.
+    pub(crate) refused_told: Told,
+    /// The line of payments that the provider did not start, one per click while it is down.
+    pub(crate) down_told: Told,
 }
 
 impl Payments {
@@ -192,7 +197,8 @@ impl Payments {
                 (Arc::new(Stripe::new(config.stripe_key()?, &api, secrets, timeout)?), None)
             }
         };
-        Ok(Some(Self { provider, sandbox, return_url, timeout }))
+        let (refused_told, down_told) = (Told::default(), Told::default());
+        Ok(Some(Self { provider, sandbox, return_url, timeout, refused_told, down_told }))
     }
 
     /// The provider's word.
