@@ -94,18 +94,24 @@ impl Player {
         Ok(())
     }
 
-    /// Waits until it has been killed at a fault point of its own.
-    pub(crate) async fn until_killed(&mut self) -> Result<()> {
-        use std::os::unix::process::ExitStatusExt as _;
+    /// Waits until it has ended, however.
+    async fn until_exit(&mut self) -> Result<ExitStatus> {
         let mut status = None;
         until_async(PATIENCE, async || {
             status = self.ended()?;
             Ok(status.is_some())
         })
         .await?;
-        let status = status.with_context(|| format!("{} never came to its fault point", self.name))?;
-        ensure!(status.signal() == Some(9), "{} ended by itself, with {status}", self.name);
+        let status = status.with_context(|| format!("{} does not end", self.name))?;
         self.child = None;
+        Ok(status)
+    }
+
+    /// Waits until it has been killed at a fault point of its own.
+    pub(crate) async fn until_killed(&mut self) -> Result<()> {
+        use std::os::unix::process::ExitStatusExt as _;
+        let status = self.until_exit().await.context("it never came to its fault point")?;
+        ensure!(status.signal() == Some(9), "{} ended by itself, with {status}", self.name);
         Ok(())
     }
 
@@ -125,15 +131,7 @@ impl Player {
 
     /// Waits until it has ended, however; answers its exit code.
     pub(crate) async fn until_gone(&mut self) -> Result<Option<i32>> {
-        let mut status = None;
-        until_async(PATIENCE, async || {
-            status = self.ended()?;
-            Ok(status.is_some())
-        })
-        .await?;
-        let status = status.with_context(|| format!("{} does not end", self.name))?;
-        self.child = None;
-        Ok(status.code())
+        Ok(self.until_exit().await?.code())
     }
 
     /// Stops it without ending it.
@@ -154,15 +152,8 @@ impl Player {
 
     /// Waits until it has ended by itself, and well.
     pub(crate) async fn until_ended(&mut self) -> Result<()> {
-        let mut status = None;
-        until_async(PATIENCE, async || {
-            status = self.ended()?;
-            Ok(status.is_some())
-        })
-        .await?;
-        let status = status.with_context(|| format!("{} does not end", self.name))?;
+        let status = self.until_exit().await?;
         ensure!(status.success(), "{} ended with {status}:\n{}", self.name, self.last_lines());
-        self.child = None;
         Ok(())
     }
 
