@@ -13,9 +13,9 @@ use doorbuster_engine::delivery::{Batch, Decoded, Delivered, Position, TopicId};
 use doorbuster_engine::ledger::{
     Ledger, Orders, Positions, PostgresLedger, PostgresOptions, PostgresUrl, RebuildOutcome, RecordOutcome,
 };
-use doorbuster_engine::order::{Epoch, OrderId, OrderPlaced, Units};
+use doorbuster_engine::order::{Epoch, OrderId, OrderPlaced};
 use doorbuster_engine::queue::BATCH_MAX;
-use doorbuster_engine::sale::{LoaderToken, NewItem, NewSale, Sale};
+use doorbuster_engine::sale::{LoaderToken, Sale};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -71,21 +71,7 @@ fn order(sale: &Sale, number: u64) -> OrderPlaced {
 
 /// A sale of one hot item with enough units, in its first epoch.
 async fn open(ledger: &dyn Ledger, units: u64) -> Result<Sale, Box<dyn std::error::Error>> {
-    let now = SystemClock::new().now();
-    let sale = NewSale {
-        name: "Record".to_owned(),
-        opens_at: now,
-        closes_at: now.plus(Duration::from_secs(3_600)),
-        payment_window: Duration::from_secs(600),
-        limit: Units(1),
-        items: vec![NewItem {
-            product_id: "P-1".to_owned(),
-            title: "P-1".to_owned(),
-            quantity: units,
-            price: sample::price(),
-            list_price_minor: None,
-        }],
-    };
+    let sale = sample::new_sale(SystemClock::new().now(), vec![sample::new_item("P-1", units)]);
     let sale = ledger.create_sale(&sale).await?;
     let token = LoaderToken(1);
     match ledger.begin_rebuild(sale.id, Epoch(0), "benchmark", token, Duration::ZERO).await? {

@@ -17,9 +17,9 @@ use doorbuster_engine::delivery::{Batch, Decoded, Delivered};
 use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
 use doorbuster_engine::gate::{Attempt, JwtKey, JwtRules, JwtVerifier, Refusal, Wish};
 use doorbuster_engine::ledger::{RecordOutcome, SqliteLedger};
-use doorbuster_engine::order::{ItemId, Units};
+use doorbuster_engine::order::ItemId;
 use doorbuster_engine::queue::{EmbeddedQueue, QueueOptions};
-use doorbuster_engine::sale::{Catalog, NewItem, NewSale};
+use doorbuster_engine::sale::{Catalog, NewSale};
 use doorbuster_engine::stock::{Batcher, BatcherLimits, EmbeddedStock};
 use doorbuster_engine::workers::{Backends, Backpressure, Rebuilder, SaleClock, Watch, WatchLimits, Worker};
 
@@ -90,22 +90,8 @@ impl World {
 
     /// Opens a sale, which is sale 1 with item 1, and lets the gate know it.
     async fn sale(&self, quantity: u64) -> Walked {
-        let now = self.clock.now();
-        let item = NewItem {
-            product_id: "A".into(),
-            title: "A".into(),
-            quantity,
-            price: sample::price(),
-            list_price_minor: None,
-        };
-        let sale = NewSale {
-            name: "S".into(),
-            opens_at: now,
-            closes_at: now.plus(WINDOW * 100),
-            payment_window: WINDOW,
-            limit: Units(1),
-            items: vec![item],
-        };
+        let item = sample::new_item("A", quantity);
+        let sale = NewSale { payment_window: WINDOW, ..sample::new_sale(self.clock.now(), vec![item]) };
         self.backends.ledger.create_sale(&sale).await?;
         for _ in 0..10 {
             SaleClock::new(self.backends.clone(), WINDOW).step().await?;

@@ -12,7 +12,7 @@ use doorbuster_engine::ledger::{Ledger, PaymentEvent, SqliteLedger};
 use doorbuster_engine::order::OrderPlaced;
 use doorbuster_engine::order::{Epoch, OrderStatus, Units};
 use doorbuster_engine::queue::{EmbeddedQueue, QueueOptions};
-use doorbuster_engine::sale::{NewItem, NewSale, SaleState};
+use doorbuster_engine::sale::{NewSale, SaleState};
 use doorbuster_engine::stock::{BucketId, EmbeddedStock, ReserveOutcome, ReserveRequest};
 use doorbuster_engine::workers::{Backends, Expirer, Rebuilder, Recorder, Releaser, Step, Worker};
 
@@ -85,20 +85,10 @@ async fn good_history() -> Snapshot {
     let world = World::new();
     let ledger = &world.backends.ledger;
     let now = world.clock.now();
-    let item = NewItem {
-        product_id: "A".into(),
-        title: "A".into(),
-        quantity: 10,
-        price: sample::price(),
-        list_price_minor: None,
-    };
     let sale = NewSale {
-        name: "S".into(),
         opens_at: now.minus(WINDOW),
-        closes_at: now.plus(WINDOW * 100),
         payment_window: WINDOW,
-        limit: Units(1),
-        items: vec![item],
+        ..sample::new_sale(now, vec![sample::new_item("A", 10)])
     };
     let sale = ledger.create_sale(&sale).await.unwrap();
     let nobody = doorbuster_engine::sale::LoaderToken::NOBODY;

@@ -16,9 +16,9 @@ use doorbuster_engine::conformance::sample;
 use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
 use doorbuster_engine::gate::Refusal;
 use doorbuster_engine::ledger::SqliteLedger;
-use doorbuster_engine::order::{OrderId, OrderStatus, Units, UserId};
+use doorbuster_engine::order::{OrderId, OrderStatus, UserId};
 use doorbuster_engine::queue::{KafkaOptions, KafkaQueue, partition_of};
-use doorbuster_engine::sale::{Catalog, NewItem, NewSale};
+use doorbuster_engine::sale::{Catalog, NewSale};
 use doorbuster_engine::stock::EmbeddedStock;
 use doorbuster_engine::workers::{
     Backends, Backpressure, Rebuilder, Recorder, Running, SaleClock, Sweeper, Watch, WatchLimits, Worker,
@@ -96,21 +96,10 @@ impl Shop {
 
     /// A sale that is open, loaded and seen by the gate.
     async fn open_sale(&self) {
-        let now = self.backends.clock.now();
-        let item = NewItem {
-            product_id: "A".into(),
-            title: "A".into(),
-            quantity: 100_000,
-            price: sample::price(),
-            list_price_minor: None,
-        };
+        let item = sample::new_item("A", 100_000);
         let sale = NewSale {
-            name: "S".into(),
-            opens_at: now,
-            closes_at: now.plus(PATIENCE * 100),
             payment_window: PATIENCE * 100,
-            limit: Units(1),
-            items: vec![item],
+            ..sample::new_sale(self.backends.clock.now(), vec![item])
         };
         self.backends.ledger.create_sale(&sale).await.unwrap();
         until("somebody can buy", async || {

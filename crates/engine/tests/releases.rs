@@ -28,22 +28,28 @@ async fn free(world: &World, sale: SaleId) -> u64 {
     world.backends.stock.level(bucket).await.unwrap().unwrap().items[0].free
 }
 
-#[tokio::test]
-async fn a_stock_that_does_not_answer_holds_up_no_other_sales_units() {
+/// One sale for each number of units, numbered from 1, sold out by as many users whose orders expire:
+/// all of it is to be released.
+async fn expired(sales: &[u64]) -> World {
     let world = World::new().await;
-    world.sale(MANY, 1).await;
-    world.sale(5, 1).await;
-    let users: Vec<String> = (0..MANY).map(|n| format!("user-{n}")).collect();
-    for outcome in join_all(users.iter().map(|user| buy(&world, ItemId(1), user))).await {
-        accepted(outcome);
+    for (item, units) in (1..).zip(sales) {
+        world.sale(*units, 1).await;
+        let users: Vec<String> = (0..*units).map(|n| format!("user-{n}")).collect();
+        for outcome in join_all(users.iter().map(|user| buy(&world, ItemId(item), user))).await {
+            accepted(outcome);
+        }
     }
-    accepted(buy(&world, ItemId(2), "alice").await);
     world.work().await;
     world.clock.advance(WINDOW + Duration::from_secs(1));
     let mut expirer = Expirer::new(world.backends.clone());
     while expirer.step().await.unwrap() != Step::Idle {}
+    world
+}
 
-    *world.stock.silent.lock().unwrap() = Some(SALE);
+#[tokio::test]
+async fn a_stock_that_does_not_answer_holds_up_no_other_sales_units() {
+    let world = expired(&[MANY, 5]).await;
+    *world.stock.silent.lock().unwrap() = vec![SALE];
     let mut releaser = Releaser::new(world.backends.clone());
     for _ in 0..10 {
         releaser.step().await.unwrap();
@@ -60,9 +66,27 @@ async fn a_stock_that_does_not_answer_holds_up_no_other_sales_units() {
     let asked = asked.load(std::sync::atomic::Ordering::SeqCst) - before;
     assert!((10..=15).contains(&asked), "{asked} calls in ten seconds");
 
-    *world.stock.silent.lock().unwrap() = None;
+    world.stock.silent.lock().unwrap().clear();
     world.clock.advance(Duration::from_secs(1));
     while releaser.step().await.unwrap() != Step::Idle {}
     assert_eq!(free(&world, SALE).await, MANY);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn stocks_that_take_longer_to_fail_than_they_are_set_aside_hold_up_no_other_sales_units() {
+    let world = expired(&[MANY, MANY, 5]).await;
+    *world.stock.silent.lock().unwrap() = vec![SALE, OTHER];
+    let mut releaser = Releaser::new(world.backends.clone());
+    for _ in 0..10 {
+        releaser.step().await.unwrap();
+        world.clock.advance(Duration::from_secs(2));
+    }
+    let third = free(&world, SaleId(3)).await;
+    assert_eq!((free(&world, SALE).await, free(&world, OTHER).await, third), (0, 0, 5));
+
+    world.stock.silent.lock().unwrap().clear();
+    while releaser.step().await.unwrap() != Step::Idle {}
+    assert_eq!((free(&world, SALE).await, free(&world, OTHER).await), (MANY, MANY));
     world.finish().await;
 }

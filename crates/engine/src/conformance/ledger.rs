@@ -14,7 +14,7 @@ use crate::ledger::{
     RebuildOutcome, ReceiveOutcome, RecordOutcome, Recorded, ReplayOutcome, RestockOutcome, RestockState,
 };
 use crate::order::{Epoch, ItemId, OrderId, OrderPlaced, OrderStatus, RejectReason, SaleId, Units};
-use crate::sale::{LoaderToken, NewItem, NewSale, Sale, SaleState};
+use crate::sale::{LoaderToken, NewSale, Sale, SaleState};
 
 /// Hands every promise of the suite to the macro `$each`, as a list of names.
 #[macro_export]
@@ -55,21 +55,14 @@ impl Bench {
     /// A sale that was preheated, in epoch 1, with two items; its ids are 1, 1 and 2 in an empty
     /// ledger.
     async fn sale(&self, quantity: u64, limit: u32) -> Sale {
-        let item = |product: &str| NewItem {
-            product_id: product.to_owned(),
-            title: product.to_owned(),
-            quantity,
-            price: sample::price(),
-            list_price_minor: None,
-        };
         let now = self.clock.now();
+        let items = ["A", "B"].map(|product| sample::new_item(product, quantity));
         let sale = NewSale {
-            name: "Sample".to_owned(),
             opens_at: now.minus(Duration::from_secs(60)),
             closes_at: now.plus(Duration::from_secs(7_200)),
             payment_window: WINDOW,
             limit: Units(limit),
-            items: vec![item("A"), item("B")],
+            ..sample::new_sale(now, items.into())
         };
         let sale = sound(self.ledger.create_sale(&sale).await);
         assert_eq!((sale.id, sale.items[0].id), (SaleId(1), ItemId(1)));

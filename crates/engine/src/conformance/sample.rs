@@ -1,12 +1,34 @@
 //! Values for tests.
 
+use std::time::Duration;
+
 use crate::clock::Timestamp;
 use crate::delivery::{Position, TopicId};
 use crate::order::{Epoch, ItemId, Money, OrderId, OrderPlaced, Reservation, SaleId, Units, UserId};
+use crate::sale::{NewItem, NewSale};
 
 /// 19.90 EUR.
 pub fn price() -> Money {
     Money { minor: 1990, currency: "EUR".parse().expect("EUR is a currency") }
+}
+
+/// An item of this many units.
+pub fn new_item(product: &str, quantity: u64) -> NewItem {
+    let product = product.to_owned();
+    NewItem { product_id: product.clone(), title: product, quantity, price: price(), list_price_minor: None }
+}
+
+/// A sale that opens now, for a long time: one unit each, and ten minutes to pay.
+pub fn new_sale(now: Timestamp, items: Vec<NewItem>) -> NewSale {
+    let payment_window = Duration::from_secs(600);
+    NewSale {
+        name: "Sample".to_owned(),
+        opens_at: now,
+        closes_at: now.plus(payment_window * 100),
+        payment_window,
+        limit: Units(1),
+        items,
+    }
 }
 
 /// User number `n`.

@@ -149,21 +149,13 @@ pub(crate) async fn preheated_sale(
     quantity: u64,
     limit: u32,
 ) -> Sale {
-    let item = |product: &str| NewItem {
-        product_id: product.to_owned(),
-        title: product.to_owned(),
-        quantity,
-        price: sample::price(),
-        list_price_minor: Some(2990),
-    };
+    let item = |product| NewItem { list_price_minor: Some(2990), ..sample::new_item(product, quantity) };
     let now = clock.now();
     let sale = NewSale {
-        name: "Sample".to_owned(),
-        opens_at: now,
         closes_at: now.plus(Duration::from_secs(7_200)),
         payment_window: WINDOW,
         limit: Units(limit),
-        items: vec![item("A"), item("B")],
+        ..sample::new_sale(now, vec![item("A"), item("B")])
     };
     let sale = ledger.create_sale(&sale).await.unwrap();
     ledger.register(&[sample::position(0)]).await.unwrap();

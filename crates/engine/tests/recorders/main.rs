@@ -14,9 +14,9 @@ use doorbuster_engine::audit;
 use doorbuster_engine::clock::{Clock, ManualClock};
 use doorbuster_engine::conformance::{sample, stock};
 use doorbuster_engine::ledger::{Ledger, SqliteLedger};
-use doorbuster_engine::order::{OrderId, OrderPlaced, OrderStatus, SaleId, Units};
+use doorbuster_engine::order::{OrderId, OrderPlaced, OrderStatus, SaleId};
 use doorbuster_engine::queue::{KafkaOptions, KafkaQueue, Queue, partition_of};
-use doorbuster_engine::sale::{LoaderToken, NewItem, NewSale};
+use doorbuster_engine::sale::LoaderToken;
 use doorbuster_engine::stock::EmbeddedStock;
 use doorbuster_engine::workers::{Backends, Backpressure, Recorder, Step, Watch, WatchLimits, Worker};
 use rdkafka::ClientConfig;
@@ -67,22 +67,7 @@ impl Shop {
 
     /// The sale that the sample orders are for.
     async fn open(&self) {
-        let now = self.clock.now();
-        let item = NewItem {
-            product_id: "A".into(),
-            title: "A".into(),
-            quantity: 10_000,
-            price: sample::price(),
-            list_price_minor: None,
-        };
-        let sale = NewSale {
-            name: "S".into(),
-            opens_at: now,
-            closes_at: now.plus(PATIENCE * 100),
-            payment_window: PATIENCE * 10,
-            limit: Units(1),
-            items: vec![item],
-        };
+        let sale = sample::new_sale(self.clock.now(), vec![sample::new_item("A", 10_000)]);
         let sale = self.ledger.create_sale(&sale).await.unwrap();
         self.ledger.register(&self.queue.end_positions().await.unwrap()).await.unwrap();
         // Orders are of epoch 1: the ledger alone is loaded, since no stock takes part here.

@@ -7,13 +7,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use doorbuster_engine::audit;
 use doorbuster_engine::clock::{Clock, ManualClock, Timestamp};
+use doorbuster_engine::conformance::sample;
 use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
 use doorbuster_engine::gate::{Attempt, JwtKey, JwtRules, JwtVerifier, Refusal, Wish};
 use doorbuster_engine::ledger::{CancelOutcome, PaymentEvent, Positions, SqliteLedger};
 use doorbuster_engine::operate::Operations;
 use doorbuster_engine::order::{ItemId, OrderId, OrderPlaced, OrderStatus, SaleId, Units, UserId};
 use doorbuster_engine::queue::{EmbeddedQueue, Queue, QueueOptions};
-use doorbuster_engine::sale::{Catalog, LoaderToken, NewItem, NewSale, Sale};
+use doorbuster_engine::sale::{Catalog, LoaderToken, NewSale, Sale};
 use doorbuster_engine::stock::{Batcher, BatcherLimits, BucketId, EmbeddedStock, LoadPage, ReadBack, Stock};
 use doorbuster_engine::workers::*;
 
@@ -163,20 +164,12 @@ impl World {
     }
 
     pub(crate) async fn create_sale(&self) -> Sale {
-        let item = |product: &str, quantity| NewItem {
-            product_id: product.to_owned(),
-            title: product.to_owned(),
-            quantity,
-            price: doorbuster_engine::conformance::sample::price(),
-            list_price_minor: None,
-        };
         let sale = NewSale {
-            name: "Simulated".to_owned(),
             opens_at: START.minus(WINDOW * 60),
             closes_at: START.plus(WINDOW * 100_000),
             payment_window: WINDOW,
             limit: Units(LIMIT),
-            items: vec![item("A", 7), item("B", 5)],
+            ..sample::new_sale(START, vec![sample::new_item("A", 7), sample::new_item("B", 5)])
         };
         self.raw.ledger.create_sale(&sale).await.unwrap()
     }

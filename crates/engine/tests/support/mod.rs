@@ -19,7 +19,7 @@ use doorbuster_engine::ledger::{Positions, SqliteLedger};
 use doorbuster_engine::operate::Operations;
 use doorbuster_engine::order::{Epoch, ItemId, OrderId, OrderPlaced, Reservation, SaleId, Units, UserId};
 use doorbuster_engine::queue::{EmbeddedQueue, Queue, QueueOptions, Reader};
-use doorbuster_engine::sale::{Catalog, LoaderToken, NewItem, NewSale, Sale, SaleState, Terms};
+use doorbuster_engine::sale::{Catalog, LoaderToken, NewSale, Sale, SaleState, Terms};
 use doorbuster_engine::stock::{
     AdjustOutcome, Batcher, BatcherLimits, BeginLoadOutcome, BucketId, EmbeddedStock, FinishOutcome,
     HolderPage, Level, LoadOutcome, LoadPage, ReadBack, ReleaseOutcome, ReserveOutcome, ReserveRequest,
@@ -44,8 +44,8 @@ pub(crate) struct TamperedStock {
     pub(crate) reserves: AtomicU64,
     /// Calls to give units back.
     pub(crate) releases: Arc<AtomicU64>,
-    /// A sale for which nothing is given back.
-    pub(crate) silent: Mutex<Option<SaleId>>,
+    /// Sales for which nothing is given back.
+    pub(crate) silent: Mutex<Vec<SaleId>>,
 }
 
 impl TamperedStock {
@@ -136,7 +136,7 @@ impl Stock for TamperedStock {
 
     async fn release(&self, bucket: BucketId, orders: &[(OrderId, UserId)]) -> Answer<Vec<ReleaseOutcome>> {
         self.releases.fetch_add(1, Ordering::SeqCst);
-        if *self.silent.lock().unwrap() == Some(bucket.sale) {
+        if self.silent.lock().unwrap().contains(&bucket.sale) {
             return Err(BackendError::new(Layer::Stock, Fault::Ambiguous, "timed out, says the test"));
         }
         self.inner().release(bucket, orders).await
@@ -295,21 +295,11 @@ impl World {
 
     /// An open sale of `quantity` units of item 1.
     pub(crate) async fn sale(&self, quantity: u64, limit: u32) -> Sale {
-        let now = self.clock.now();
-        let item = NewItem {
-            product_id: "A".into(),
-            title: "A".into(),
-            quantity,
-            price: sample::price(),
-            list_price_minor: None,
-        };
+        let item = sample::new_item("A", quantity);
         let sale = NewSale {
-            name: "S".into(),
-            opens_at: now,
-            closes_at: now.plus(WINDOW * 100),
             payment_window: WINDOW,
             limit: Units(limit),
-            items: vec![item],
+            ..sample::new_sale(self.clock.now(), vec![item])
         };
         let sale = self.backends.ledger.create_sale(&sale).await.unwrap();
         self.work().await;
