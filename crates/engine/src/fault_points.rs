@@ -26,10 +26,12 @@ pub enum FaultPoint {
     Opened,
     RestockWritten,
     RestockAdjusted,
+    Retaken,
+    Settled,
 }
 
 /// Every point with its name: who, and what has just been done.
-pub const NAMES: [(FaultPoint, &str); 16] = [
+pub const NAMES: [(FaultPoint, &str); 18] = [
     (FaultPoint::Admitted, "gateway.admitted"),
     (FaultPoint::Reserved, "gateway.reserved"),
     (FaultPoint::Acknowledged, "gateway.acknowledged"),
@@ -46,6 +48,8 @@ pub const NAMES: [(FaultPoint, &str); 16] = [
     (FaultPoint::Opened, "rebuild.opened"),
     (FaultPoint::RestockWritten, "restock.written"),
     (FaultPoint::RestockAdjusted, "restock.adjusted"),
+    (FaultPoint::Retaken, "settler.reserved"),
+    (FaultPoint::Settled, "settler.settled"),
 ];
 
 /// The environment asks for faults that cannot be had.

@@ -3,7 +3,7 @@
 use crate::clock::Timestamp;
 use crate::engine::Engine;
 use crate::fault::BackendError;
-use crate::ledger::{BeginOutcome, CancelOutcome, PaymentAttempt};
+use crate::ledger::{Aftermath, BeginOutcome, CancelOutcome, PaymentAttempt};
 use crate::order::{Epoch, Money, Order, OrderId, OrderPlaced, OrderStatus, Reservation, SaleId, UserId};
 use crate::sale::Sale;
 use crate::stock::BucketId;
@@ -26,6 +26,8 @@ pub struct MyOrder {
     pub payable: bool,
     /// Until when one may begin; `None` while queued.
     pub expires_at: Option<Timestamp>,
+    /// What followed on its end; nothing in a list of orders.
+    pub aftermath: Aftermath,
 }
 
 /// What [`Engine::begin_payment`] answered.
@@ -51,6 +53,7 @@ impl MyOrder {
             status: order.status,
             reason: order.reason.map(crate::order::RejectReason::as_str),
             expires_at: Some(order.expires_at),
+            aftermath: Aftermath::default(),
             reservation: order.reservation,
         }
     }
@@ -62,6 +65,7 @@ impl MyOrder {
             reason: None,
             payable: false,
             expires_at: None,
+            aftermath: Aftermath::default(),
             reservation: placed.reservation,
         }
     }
@@ -78,8 +82,12 @@ impl Engine {
         let queued = self.queued(user, id).await;
         let backends = &self.shared.backends;
         if let Some(order) = backends.ledger.order(id).await? {
-            let mine = order.reservation.user == *user;
-            return Ok(mine.then(|| MyOrder::recorded(order, backends.clock.now())));
+            if order.reservation.user != *user {
+                return Ok(None);
+            }
+            let ended = !order.status.is_live();
+            let aftermath = if ended { backends.ledger.aftermath(id).await? } else { Aftermath::default() };
+            return Ok(Some(MyOrder { aftermath, ..MyOrder::recorded(order, backends.clock.now()) }));
         }
         Ok(queued?.map(MyOrder::queued))
     }

@@ -71,7 +71,8 @@ const ORDERS: [&str; 7] =
 const REBUILDS: [&str; 7] = ["preheat", "missing", "not_open", "went_back", "refused", "differs", "staff"];
 
 /// What became of payments.
-const PAYMENTS: [&str; 5] = ["paid", "duplicate", "refund_due", "amount_mismatch", "no_order"];
+const PAYMENTS: [&str; 7] =
+    ["paid", "duplicate", "refund_due", "amount_mismatch", "no_order", "late", "refunded"];
 
 /// Faults of each layer, by what may have happened.
 const FAULTS: [&str; 3] = ["transient", "ambiguous", "permanent"];
@@ -106,7 +107,7 @@ pub struct Observed {
     /// Orders published again that the ledger did not know: a part of those published.
     pub published_again: AtomicU64,
     /// Payments entered, by what became of them.
-    pub payments: Counts<5>,
+    pub payments: Counts<7>,
     faults: [Counts<3>; 3],
     delivered_up_to_ms: AtomicI64,
     workers: Mutex<Vec<Arc<WorkerFigures>>>,

@@ -377,11 +377,14 @@ pub enum RejectReason {
     StaleEpoch,
     /// The record could not be applied.
     Unreadable,
+    /// The stock had nothing for a late payment that was to buy again; no client was promised it.
+    RetakeRefused,
 }
 
 impl RejectReason {
     /// Every reason.
-    pub const ALL: [Self; 4] = [Self::NoStock, Self::Limit, Self::StaleEpoch, Self::Unreadable];
+    pub const ALL: [Self; 5] =
+        [Self::NoStock, Self::Limit, Self::StaleEpoch, Self::Unreadable, Self::RetakeRefused];
 
     /// The word for it, in SQL, JSON and logs.
     pub const fn as_str(self) -> &'static str {
@@ -390,6 +393,7 @@ impl RejectReason {
             Self::Limit => "LIMIT",
             Self::StaleEpoch => "STALE_EPOCH",
             Self::Unreadable => "UNREADABLE",
+            Self::RetakeRefused => "RETAKE_REFUSED",
         }
     }
 }
@@ -423,9 +427,10 @@ pub struct Order {
 }
 
 impl Order {
-    /// Whether a payment may begin at `now`, by the ledger's clock.
+    /// Whether a payment may begin at `now`, by the ledger's clock. An order that buys again has its
+    /// payment already.
     pub fn payable(&self, now: Timestamp) -> bool {
-        self.status == OrderStatus::Pending && now <= self.expires_at
+        self.status == OrderStatus::Pending && now <= self.expires_at && self.reservation.retake_of.is_none()
     }
 }
 

@@ -36,7 +36,7 @@ async fn a_payment_at_the_deadline_is_taken_and_a_millisecond_later_it_is_not() 
     assert_eq!(said(&shop.pay(&in_time, "a").await), ("PAID", Some("PAID")));
     shop.advance(MS);
     // Whether or not the order has been swept by now.
-    assert_eq!(said(&shop.pay(&late, "b").await), ("REFUND_DUE", Some("EXPIRED")));
+    assert_eq!(said(&shop.pay(&late, "b").await), ("LATE", Some("EXPIRED")));
 
     assert_eq!(alice.order(&in_time).await.text("status"), "PAID");
     assert_eq!(bob.order(&late).await.text("status"), "EXPIRED");
@@ -56,7 +56,7 @@ async fn a_late_payment_does_not_take_the_unit_from_its_new_owner() {
     shop.until_free(&sale, 1).await;
     let new = bob.buy(&sale.item).await.accepted();
 
-    assert_eq!(said(&shop.pay(&late, "late").await), ("REFUND_DUE", Some("EXPIRED")));
+    assert_eq!(said(&shop.pay(&late, "late").await), ("LATE", Some("EXPIRED")));
     assert_eq!(said(&shop.pay(&late, "late").await), ("DUPLICATE", Some("EXPIRED")));
 
     assert_eq!(said(&shop.pay(&new, "new").await), ("PAID", Some("PAID")));

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     Barrier, Books, BooksError, Buyer, DeadLetter, Item, Order, OrderStep, Payment, PaymentEvent, Position,
-    Restock, Sale, Status,
+    Refund, Restock, Sale, Status,
 };
 use crate::{ItemId, OrderId, SaleId};
 
@@ -44,6 +44,7 @@ async fn read_all(state: &Transaction<'_>) -> Result<Books, BooksError> {
         releases: all(state, "SELECT ord FROM release_row ORDER BY id", |row| order_id(row, "ord")).await?,
         payments: all(state, "SELECT * FROM payment ORDER BY provider, payment_id", payment).await?,
         payment_events: all(state, "SELECT * FROM payment_event ORDER BY provider, event_id", event).await?,
+        refunds: all(state, "SELECT * FROM refund ORDER BY provider, payment_id", refund).await?,
         positions: all(state, "SELECT * FROM queue_offset ORDER BY topic, part", |row| place(row, "next"))
             .await?,
         barriers: all(state, "SELECT * FROM epoch_barrier ORDER BY sale, epoch, part", barrier).await?,
@@ -122,13 +123,22 @@ fn step(row: &Row) -> Result<OrderStep, BooksError> {
 }
 
 fn payment(row: &Row) -> Result<Payment, BooksError> {
+    let retake = field::<Option<Uuid>>(row, "retake")?.map(OrderId);
     Ok(Payment {
         provider: field(row, "provider")?,
         payment: field(row, "payment_id")?,
-        order: order_id(row, "ord")?,
+        order: retake.map_or_else(|| order_id(row, "ord"), Ok)?,
         amount_minor: field(row, "amount_minor")?,
         currency: field(row, "currency")?,
         outcome: field(row, "outcome")?,
+    })
+}
+
+fn refund(row: &Row) -> Result<Refund, BooksError> {
+    Ok(Refund {
+        provider: field(row, "provider")?,
+        payment: field(row, "payment_id")?,
+        amount_minor: field(row, "amount_minor")?,
     })
 }
 

@@ -74,6 +74,8 @@ pub struct Books {
     pub payments: Vec<Payment>,
     /// Every notice of a payment.
     pub payment_events: Vec<PaymentEvent>,
+    /// Money to be given back.
+    pub refunds: Vec<Refund>,
     /// Where recording stands.
     pub positions: Vec<Position>,
     /// The queue's ends as stored for each epoch.
@@ -242,14 +244,25 @@ pub struct Payment {
     pub provider: String,
     /// The payment.
     pub payment: String,
-    /// The order that it is for.
+    /// The order that it is for; the one that bought again, where it paid that.
     pub order: OrderId,
     /// What was paid, in minor units.
     pub amount_minor: i64,
     /// Its currency.
     pub currency: String,
-    /// `PAID`, `REFUND_DUE`, `AMOUNT_MISMATCH` or `NO_ORDER`.
+    /// `PAID`, `LATE`, `REFUND_DUE`, `REFUNDED`, `AMOUNT_MISMATCH` or `NO_ORDER`.
     pub outcome: String,
+}
+
+/// Money to be given back, or that was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refund {
+    /// Who took the money.
+    pub provider: String,
+    /// The payment.
+    pub payment: String,
+    /// How much, in minor units.
+    pub amount_minor: i64,
 }
 
 /// One notice of a payment.

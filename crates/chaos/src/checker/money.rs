@@ -17,6 +17,7 @@ pub(super) fn paid_exactly_once(evidence: &Evidence<'_>, found: &mut Findings) {
     }
     each_order_is_paid_by_one(evidence, found);
     each_payment_has_an_outcome(evidence, found);
+    what_is_owed_is_given_back(evidence, found);
     what_was_heard_is_there(evidence, found);
 }
 
@@ -27,7 +28,7 @@ fn each_order_is_paid_by_one(evidence: &Evidence<'_>, found: &mut Findings) {
     }
     for order in &evidence.books.orders {
         let payments = paid.remove(&order.id).unwrap_or_default();
-        let due = usize::from(matches!(order.status, Status::Paid | Status::Refunded));
+        let due = usize::from(order.status == Status::Paid);
         if payments.len() != due {
             found.add(format!(
                 "order {} is {:?} and {} payments paid it",
@@ -58,7 +59,9 @@ fn each_payment_has_an_outcome(evidence: &Evidence<'_>, found: &mut Findings) {
         }
         let status = evidence.index.orders.get(&payment.order).map(|order| order.status);
         match payment.outcome.as_str() {
-            "PAID" | "AMOUNT_MISMATCH" | "NO_ORDER" => {}
+            "PAID" | "AMOUNT_MISMATCH" | "NO_ORDER" | "REFUNDED" => {}
+            // It waits to buy again.
+            "LATE" if status == Some(Status::Expired) => {}
             // It came too late or for nothing; the same transaction closes what was still open.
             "REFUND_DUE" if status != Some(Status::Pending) => {}
             outcome => {
@@ -76,6 +79,37 @@ fn each_payment_has_an_outcome(evidence: &Evidence<'_>, found: &mut Findings) {
     }
 }
 
+/// Captured is paid or given back: each payment that no order keeps has one refund over all of it, and
+/// no other has any.
+fn what_is_owed_is_given_back(evidence: &Evidence<'_>, found: &mut Findings) {
+    let mut refunds: HashMap<(&str, &str), i64> = HashMap::new();
+    for it in &evidence.books.refunds {
+        if refunds.insert((&it.provider, &it.payment), it.amount_minor).is_some() {
+            found.add(format!("payment {} is given back twice", it.payment));
+        }
+    }
+    for payment in &evidence.books.payments {
+        let status = evidence.index.orders.get(&payment.order).map(|order| order.status);
+        let owed = payment.outcome == "REFUND_DUE";
+        let given = refunds.remove(&(payment.provider.as_str(), payment.payment.as_str()));
+        if given != owed.then_some(payment.amount_minor) {
+            found.add(format!(
+                "payment {} over {} is {} for an order that is {status:?}, and {given:?} is given back",
+                payment.payment, payment.amount_minor, payment.outcome
+            ));
+        }
+    }
+    for order in evidence.books.orders.iter().filter(|order| order.status == Status::Refunded) {
+        let given = |it: &Payment| it.order == order.id && it.outcome == "REFUND_DUE";
+        if !evidence.books.payments.iter().any(given) {
+            found.add(format!("order {} is REFUNDED and no payment of it is given back", order.id));
+        }
+    }
+    for (_, payment) in refunds.into_keys() {
+        found.add(format!("money is given back for {payment}, which is no payment"));
+    }
+}
+
 fn what_was_heard_is_there(evidence: &Evidence<'_>, found: &mut Findings) {
     if evidence.circumstances.ledger_lost {
         return;
@@ -86,9 +120,16 @@ fn what_was_heard_is_there(evidence: &Evidence<'_>, found: &mut Findings) {
     for call in &evidence.history.calls {
         let Wish::Pay { order, event, payment, .. } = &call.wish else { continue };
         let heard = call.answer().and_then(|(_, answer)| answer.outcome.as_deref());
-        let Some(outcome @ ("PAID" | "REFUND_DUE")) = heard else { continue };
+        let Some(outcome @ ("PAID" | "REFUND_DUE" | "LATE")) = heard else { continue };
         let row = payments.get(payment.as_str()).map(|it| (it.order, it.outcome.as_str()));
-        if row != Some((*order, outcome)) || !events.contains(event.as_str()) {
+        // A late payment buys again, as another order, or goes back.
+        let settled = |it| match outcome {
+            "LATE" => matches!(it, Some((_, "PAID" | "REFUND_DUE" | "LATE"))),
+            // The staff may have given it back since.
+            "PAID" => it == Some((*order, "REFUND_DUE")),
+            _ => false,
+        };
+        if row != Some((*order, outcome)) && !settled(row) || !events.contains(event.as_str()) {
             found.add(format!("{} heard {outcome} of payment {payment}, the ledger has {row:?}", call.user));
         }
     }
@@ -100,8 +141,10 @@ pub(super) fn no_payment_changes(earlier: &Books, later: &Books, found: &mut Fin
         later.payments.iter().map(|it| ((it.provider.as_str(), it.payment.as_str()), it)).collect();
     for payment in &earlier.payments {
         let outcome = now.get(&(payment.provider.as_str(), payment.payment.as_str())).map(|it| &it.outcome);
-        let decided = matches!(payment.outcome.as_str(), "PAID" | "REFUND_DUE");
-        if outcome.is_none() || decided && outcome != Some(&payment.outcome) {
+        let decided = matches!(payment.outcome.as_str(), "PAID" | "REFUND_DUE" | "REFUNDED");
+        // The staff gives back what was paid.
+        let refunded = payment.outcome == "PAID" && outcome.is_some_and(|it| it == "REFUND_DUE");
+        if outcome.is_none() || decided && !refunded && outcome != Some(&payment.outcome) {
             found.add(format!("payment {} was {} and is {outcome:?} now", payment.payment, payment.outcome));
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use doorbuster_chaos::books::{
     Barrier, Books, Bucket, Buyer, Hold, Item, Order, OrderStep, OutboxEntry, Payment, PaymentEvent, Phase,
-    Position, Restock, Sale, Status,
+    Position, Refund, Restock, Sale, Status,
 };
 use doorbuster_chaos::checker::{Circumstances, Finding, check};
 use doorbuster_chaos::history::{Answer, Call, Ending, History, Wish};
@@ -349,6 +349,10 @@ impl Model {
                 self.close(order, Status::Expired);
             }
             let (provider, payment) = ("manual".to_owned(), payment.to_owned());
+            if outcome == "REFUND_DUE" {
+                let (provider, payment) = (provider.clone(), payment.clone());
+                self.made.books.refunds.push(Refund { provider, payment, amount_minor });
+            }
             self.made.books.payments.push(Payment {
                 provider: provider.clone(),
                 payment: payment.clone(),
@@ -377,6 +381,11 @@ impl Model {
             let row = self.made.books.orders.iter().find(|it| it.id == order).unwrap();
             let (item, units) = (row.item, signed(row.units));
             self.made.books.items.iter_mut().find(|it| it.id == item).unwrap().paid -= units;
+            let mut payments = self.made.books.payments.iter_mut();
+            let paid_by = payments.find(|it| it.order == order && it.outcome == "PAID").unwrap();
+            paid_by.outcome = "REFUND_DUE".to_owned();
+            let Payment { provider, payment, amount_minor, .. } = paid_by.clone();
+            self.made.books.refunds.push(Refund { provider, payment, amount_minor });
             self.close(order, Status::Refunded);
         }
     }

@@ -7,6 +7,7 @@
 pub mod ledger;
 pub mod queue;
 pub mod sample;
+mod settlement;
 pub mod stock;
 
 use crate::fault::BackendError;

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::ops::ControlFlow;
 use std::str::FromStr;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sha2::{Digest, Sha256};
@@ -119,8 +120,10 @@ pub enum ReceiveOutcome {
     Decided(PayOutcome),
     /// The payment failed; the order stays as it is.
     Failed,
-    /// The provider gave money back; the order stays as it is.
+    /// The provider gave the money back: a paid order is REFUNDED by it, a refund that was due is done.
     Refunded,
+    /// The provider gave a part of it back; nothing changed.
+    PartlyRefunded,
     /// It denies a payment that was decided; nothing changed.
     Contradiction,
     /// It names no attempt of ours; nothing changed.
@@ -136,6 +139,7 @@ impl ReceiveOutcome {
             Self::Decided(outcome) => outcome.as_str(),
             Self::Failed => "FAILED",
             Self::Refunded => "REFUNDED",
+            Self::PartlyRefunded => "PARTLY_REFUNDED",
             Self::Contradiction => "CONTRADICTION",
             Self::UnknownAttempt => "UNKNOWN_ATTEMPT",
             Self::OtherOrder => "OTHER_ORDER",
@@ -180,6 +184,14 @@ pub trait Attempts: Send + Sync + 'static {
         url: &str,
     ) -> Result<Option<PaymentAttempt>, BackendError>;
 
+    /// Takes at most `limit` open attempts at `provider` whose order's deadline is over, or whose order is
+    /// closed, so that the provider is asked to end them; each again after a growing while.
+    async fn take_attempts(&self, provider: &str, limit: usize) -> Result<Vec<PaymentAttempt>, BackendError>;
+
+    /// Notes that nothing can be paid by this attempt any more. An order that was held for it alone is due
+    /// at once.
+    async fn close_attempt(&self, id: PaymentAttemptId) -> Result<(), BackendError>;
+
     /// Stores a provider's event and decides it in one transaction.
     async fn receive(&self, event: &ProviderEvent) -> Result<ReceiveOutcome, BackendError>;
 
@@ -205,12 +217,39 @@ pub(super) fn begin(order: Option<Order>, now: Timestamp) -> ControlFlow<BeginOu
     }
 }
 
+/// How long an attempt waits behind its `asks`-th asking: 1 s, doubled each time up to five minutes.
+pub(super) fn ask_gap(asks: u32) -> Duration {
+    Duration::from_secs(1).saturating_mul(1 << asks.min(9)).min(Duration::from_secs(300))
+}
+
 /// A payment that an earlier event was about.
 pub(super) struct Earlier {
     /// Its order.
     pub(super) order: OrderId,
     /// Its outcome's word.
     pub(super) outcome: String,
+    /// What was paid, in minor units.
+    pub(super) amount_minor: i64,
+}
+
+impl Earlier {
+    /// Whether its outcome ends it. A mismatch or a missing order does not: a later event of the same
+    /// payment may be right.
+    fn is_decided(&self) -> bool {
+        is_decided(&self.outcome)
+    }
+}
+
+/// Whether a payment's outcome ends it, by its word.
+pub(super) fn is_decided(outcome: &str) -> bool {
+    let ends = [PayOutcome::Paid, PayOutcome::Late, PayOutcome::RefundDue, PayOutcome::Refunded];
+    ends.into_iter().any(|it| it.as_str() == outcome)
+}
+
+/// Whether an event says that all of a decided payment's money has come back.
+pub(super) fn came_back(event: &ProviderEvent, earlier: Option<&Earlier>) -> bool {
+    let whole = |it: &Earlier| it.is_decided() && event.payment.amount_minor >= it.amount_minor;
+    event.kind == PaymentEventKind::Refunded && earlier.is_some_and(whole)
 }
 
 /// What an event is that must not be decided as a payment. `attempts` are those that its attempt's
@@ -228,14 +267,16 @@ pub(super) fn weigh(
     if attempts.iter().all(|it| it.id != event.attempt) {
         return ControlFlow::Break(ReceiveOutcome::UnknownAttempt);
     }
-    let decided = [PayOutcome::Paid, PayOutcome::RefundDue].map(PayOutcome::as_str);
     match event.kind {
         PaymentEventKind::Succeeded => ControlFlow::Continue(()),
-        PaymentEventKind::Failed if earlier.is_some_and(|it| decided.contains(&it.outcome.as_str())) => {
+        PaymentEventKind::Failed if earlier.is_some_and(Earlier::is_decided) => {
             ControlFlow::Break(ReceiveOutcome::Contradiction)
         }
         PaymentEventKind::Failed => ControlFlow::Break(ReceiveOutcome::Failed),
-        PaymentEventKind::Refunded => ControlFlow::Break(ReceiveOutcome::Refunded),
+        PaymentEventKind::Refunded if earlier.is_none() || came_back(event, earlier) => {
+            ControlFlow::Break(ReceiveOutcome::Refunded)
+        }
+        PaymentEventKind::Refunded => ControlFlow::Break(ReceiveOutcome::PartlyRefunded),
     }
 }
 

@@ -25,7 +25,13 @@
 //! 13. A payment attempt begins only while its order is payable, and stays that order's for ever:
 //!     `an_attempt_begins_only_while_its_order_is_payable`, `an_attempt_is_one_orders_for_ever`.
 //! 14. A provider's event counts only with an attempt of ours, and is kept in any case:
-//!     `an_event_counts_only_with_its_attempt`, `an_event_that_contradicts_is_kept_and_changes_nothing`.
+//!     `an_event_counts_only_with_its_attempt`, `an_event_that_contradicts_is_kept_and_changes_nothing`;
+//!     what the provider gave back is refunded here too: `money_that_came_back_by_itself_refunds_its_order`.
+//! 15. A late payment buys again or is given back, once: `a_late_payment_is_settled_by_its_retake`,
+//!     `a_refused_retake_gives_the_money_back`.
+//! 16. Money is given back at most once, and never forgotten: `a_refund_stays_due_until_it_is_done`,
+//!     `a_refunded_order_gives_its_units_back`.
+//! 17. An order whose buyer is paying is held once behind its deadline: `an_open_attempt_holds_its_order_once`.
 
 mod attempts;
 mod dead_letters;
@@ -33,6 +39,7 @@ pub mod judge;
 #[cfg(feature = "distributed")]
 mod postgres;
 mod rules;
+mod settlement;
 mod sqlite;
 
 pub use attempts::{
@@ -43,6 +50,10 @@ pub use dead_letters::{DeadLetter, DeadLetterClosing, DeadLetters, DropOutcome, 
 #[cfg(feature = "distributed")]
 pub use postgres::{
     MigrationState, MigrationStatus, PostgresError, PostgresLedger, PostgresOptions, PostgresTls, PostgresUrl,
+};
+pub use settlement::{
+    Aftermath, LatePayment, LateVerdict, PaymentKey, Refund, RefundOutcome, RefundReport, RefundState,
+    SettleOutcome, Settlement,
 };
 pub use sqlite::{SqliteError, SqliteLedger};
 
@@ -61,12 +72,13 @@ use crate::sale::{Fence, LoaderToken, NewSale, Sale, SaleState};
 
 /// The whole ledger: one object behind the small traits.
 pub trait Ledger:
-    Sales + Restocks + Orders + Payments + Attempts + Releases + Positions + DeadLetters + Books
+    Sales + Restocks + Orders + Payments + Attempts + Settlement + Releases + Positions + DeadLetters + Books
 {
 }
 
-impl<T: Sales + Restocks + Orders + Payments + Attempts + Releases + Positions + DeadLetters + Books> Ledger
-    for T
+impl<
+    T: Sales + Restocks + Orders + Payments + Attempts + Settlement + Releases + Positions + DeadLetters + Books,
+> Ledger for T
 {
 }
 
@@ -257,6 +269,15 @@ pub struct Recorded {
     pub ahead: Vec<(SaleId, Epoch)>,
 }
 
+/// What [`Orders::expire`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expired {
+    /// Orders closed.
+    pub closed: u64,
+    /// Orders held until their provider has been asked.
+    pub held: u64,
+}
+
 /// What [`Orders::cancel`] answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CancelOutcome {
@@ -276,8 +297,9 @@ pub trait Orders: Send + Sync + 'static {
     /// Applies a batch of one partition and moves its position, in one transaction.
     async fn record(&self, batch: &Batch) -> Result<RecordOutcome, BackendError>;
 
-    /// Closes at most `limit` orders whose deadline is over; answers how many.
-    async fn expire(&self, limit: usize) -> Result<u64, BackendError>;
+    /// Closes at most `limit` orders whose deadline is over. One with an open attempt to pay is held
+    /// for `hold` behind its deadline, once, so that its provider can be asked.
+    async fn expire(&self, limit: usize, hold: Duration) -> Result<Expired, BackendError>;
 
     /// Cancels a user's order. `queued` is what the stock holds under this id, for an order that
     /// the ledger does not know yet.
@@ -330,8 +352,12 @@ pub enum PayOutcome {
     Paid,
     /// The event or the payment was decided before; nothing changed.
     Duplicate,
+    /// The order has expired: the payment waits until it is bought again, or the money is given back.
+    Late,
     /// The order cannot take it: the money is to be given back.
     RefundDue,
+    /// The provider has given the money back already; the order stays as it was.
+    Refunded,
     /// Amount or currency are not the order's; stored, nothing else.
     AmountMismatch,
     /// The ledger does not know the order; stored for later.
@@ -344,7 +370,9 @@ impl PayOutcome {
         match self {
             Self::Paid => "PAID",
             Self::Duplicate => "DUPLICATE",
+            Self::Late => "LATE",
             Self::RefundDue => "REFUND_DUE",
+            Self::Refunded => "REFUNDED",
             Self::AmountMismatch => "AMOUNT_MISMATCH",
             Self::NoOrder => "NO_ORDER",
         }
@@ -374,7 +402,7 @@ pub struct ReleaseRow {
 /// Units on their way back to the stock.
 #[async_trait]
 pub trait Releases: Send + Sync + 'static {
-    /// At most `limit` rows, oldest first, leaving out those of `skip`.
+    /// At most `limit` rows whose moment has come, oldest first, leaving out those of `skip`.
     async fn releases_due(&self, skip: &[SaleId], limit: usize) -> Result<Vec<ReleaseRow>, BackendError>;
 
     /// Drops the rows of these orders.
@@ -416,6 +444,12 @@ pub struct Backlog {
     pub release_rows: u64,
     /// Dead letters that nobody has replayed or dropped.
     pub open_dead_letters: u64,
+    /// Payments that came too late and wait to buy again.
+    pub late_payments: u64,
+    /// Money that a provider, or the staff, has still to give back.
+    pub refunds_due: u64,
+    /// Money that a provider refuses to give back.
+    pub refunds_refused: u64,
 }
 
 /// One state of the whole ledger.
@@ -448,9 +482,9 @@ pub struct BookSnapshot {
 pub struct PaymentRow {
     /// Names the payment: provider and id.
     pub payment: String,
-    /// The order it is for.
+    /// The order it is for; the one that bought again, once that is paid by it.
     pub order: OrderId,
-    /// `PAID`, `REFUND_DUE`, `AMOUNT_MISMATCH` or `NO_ORDER`.
+    /// `PAID`, `LATE`, `REFUND_DUE`, `REFUNDED`, `AMOUNT_MISMATCH` or `NO_ORDER`.
     pub outcome: String,
     /// In minor units.
     pub amount_minor: i64,

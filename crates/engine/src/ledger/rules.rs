@@ -106,16 +106,27 @@ pub(super) fn cancel(order: Order) -> ControlFlow<CancelOutcome, Order> {
     }
 }
 
-/// What becomes of a payment that has no outcome yet.
-pub(super) fn pay(event: &PaymentEvent, order: Option<&Order>, now: Timestamp) -> PayOutcome {
+/// What becomes of a payment that has no outcome yet. `rival`: another payment of this order waits to
+/// buy again, or has.
+pub(super) fn pay(event: &PaymentEvent, order: Option<&Order>, rival: bool, now: Timestamp) -> PayOutcome {
     match order {
         None => PayOutcome::NoOrder,
         Some(order) if (order.total.minor, order.total.currency) != (event.amount_minor, event.currency) => {
             PayOutcome::AmountMismatch
         }
         Some(order) if order.status == OrderStatus::Pending && now <= order.hold_until => PayOutcome::Paid,
+        Some(order) if matches!(order.status, OrderStatus::Pending | OrderStatus::Expired) && !rival => {
+            PayOutcome::Late
+        }
         Some(_) => PayOutcome::RefundDue,
     }
+}
+
+/// Until when an order that is due is held, for `hold` behind its deadline: once, and only while
+/// somebody is paying.
+pub(super) fn held_until(order: &Order, paying: bool, hold: Duration, now: Timestamp) -> Option<Timestamp> {
+    let until = order.expires_at.plus(hold);
+    (paying && order.hold_until <= order.expires_at && until > now).then_some(until)
 }
 
 /// Why a restock cannot begin in this sale.

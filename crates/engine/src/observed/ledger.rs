@@ -12,10 +12,12 @@ use crate::clock::Timestamp;
 use crate::delivery::{Batch, Position};
 use crate::fault::BackendError;
 use crate::ledger::{
-    Attempts, Backlog, BeginOutcome, BookSnapshot, Books, CancelOutcome, ChangeOutcome, DeadLetter,
-    DeadLetters, DropOutcome, Ledger, LoadSnapshot, Orders, PayOutcome, PaymentAttempt, PaymentAttemptId,
-    PaymentEvent, PaymentEvidence, Payments, Positions, ProviderEvent, RebuildOutcome, ReceiveOutcome,
-    RecordOutcome, ReleaseRow, Releases, ReplayOutcome, RestockIntent, RestockOutcome, Restocks, Sales,
+    Aftermath, Attempts, Backlog, BeginOutcome, BookSnapshot, Books, CancelOutcome, ChangeOutcome,
+    DeadLetter, DeadLetters, DropOutcome, Expired, LatePayment, LateVerdict, Ledger, LoadSnapshot, Orders,
+    PayOutcome, PaymentAttempt, PaymentAttemptId, PaymentEvent, PaymentEvidence, PaymentKey, Payments,
+    Positions, ProviderEvent, RebuildOutcome, ReceiveOutcome, RecordOutcome, Refund, RefundOutcome,
+    RefundReport, RefundState, ReleaseRow, Releases, ReplayOutcome, RestockIntent, RestockOutcome, Restocks,
+    Sales, SettleOutcome, Settlement,
 };
 use crate::order::{Epoch, ItemId, Order, OrderId, OrderPlaced, OrderStatus, SaleId, UserId};
 use crate::sale::{LoaderToken, NewSale, RebuildReason, Sale, SaleState};
@@ -48,6 +50,8 @@ fn payment_index(outcome: PayOutcome) -> usize {
         PayOutcome::RefundDue => 2,
         PayOutcome::AmountMismatch => 3,
         PayOutcome::NoOrder => 4,
+        PayOutcome::Late => 5,
+        PayOutcome::Refunded => 6,
     }
 }
 
@@ -163,9 +167,9 @@ impl Orders for ObservedLedger {
         Ok(outcome)
     }
 
-    async fn expire(&self, limit: usize) -> Result<u64, BackendError> {
-        let expired = self.seen.call(self.inner.expire(limit)).await?;
-        self.seen.figures.orders.add(EXPIRED, expired);
+    async fn expire(&self, limit: usize, hold: Duration) -> Result<Expired, BackendError> {
+        let expired = self.seen.call(self.inner.expire(limit, hold)).await?;
+        self.seen.figures.orders.add(EXPIRED, expired.closed);
         Ok(expired)
     }
 
@@ -232,10 +236,19 @@ impl Attempts for ObservedLedger {
         self.seen.call(self.inner.note_attempt(id, reference, url)).await
     }
 
+    async fn take_attempts(&self, provider: &str, limit: usize) -> Result<Vec<PaymentAttempt>, BackendError> {
+        self.seen.call(self.inner.take_attempts(provider, limit)).await
+    }
+
+    async fn close_attempt(&self, id: PaymentAttemptId) -> Result<(), BackendError> {
+        self.seen.call(self.inner.close_attempt(id)).await
+    }
+
     async fn receive(&self, event: &ProviderEvent) -> Result<ReceiveOutcome, BackendError> {
         let outcome = self.seen.call(self.inner.receive(event)).await?;
-        if outcome == ReceiveOutcome::Decided(PayOutcome::Paid) {
-            self.seen.figures.orders.add(PAID, 1);
+        if let ReceiveOutcome::Decided(decided) = outcome {
+            self.seen.figures.orders.add(PAID, u64::from(decided == PayOutcome::Paid));
+            self.seen.figures.payments.add(payment_index(decided), 1);
         }
         Ok(outcome)
     }
@@ -246,6 +259,59 @@ impl Attempts for ObservedLedger {
         limit: usize,
     ) -> Result<Vec<PaymentEvidence>, BackendError> {
         self.seen.call(self.inner.payment_evidence(order, limit)).await
+    }
+}
+
+#[async_trait]
+impl Settlement for ObservedLedger {
+    async fn late_payments(&self, limit: usize) -> Result<Vec<LatePayment>, BackendError> {
+        self.seen.call(self.inner.late_payments(limit)).await
+    }
+
+    async fn settle_late(
+        &self,
+        key: &PaymentKey,
+        verdict: &LateVerdict,
+    ) -> Result<SettleOutcome, BackendError> {
+        let outcome = self.seen.call(self.inner.settle_late(key, verdict)).await?;
+        if outcome == SettleOutcome::Paid {
+            self.seen.figures.orders.add(PAID, 1);
+        }
+        Ok(outcome)
+    }
+
+    async fn refund_order(&self, id: OrderId) -> Result<RefundOutcome, BackendError> {
+        self.seen.call(self.inner.refund_order(id)).await
+    }
+
+    async fn take_refunds(
+        &self,
+        provider: &str,
+        limit: usize,
+        lease: Duration,
+    ) -> Result<Vec<Refund>, BackendError> {
+        self.seen.call(self.inner.take_refunds(provider, limit, lease)).await
+    }
+
+    async fn note_refund(
+        &self,
+        key: &PaymentKey,
+        report: &RefundReport,
+    ) -> Result<Option<Refund>, BackendError> {
+        self.seen.call(self.inner.note_refund(key, report)).await
+    }
+
+    async fn refunds(
+        &self,
+        state: Option<RefundState>,
+        after: Option<&PaymentKey>,
+        limit: usize,
+    ) -> Result<Vec<Refund>, BackendError> {
+        self.seen.call(self.inner.refunds(state, after, limit)).await
+    }
+
+    async fn aftermath(&self, order: OrderId) -> Result<Aftermath, BackendError> {
+        self.seen.call(self.inner.aftermath(order)).await
     }
 }
 

@@ -1,5 +1,7 @@
 //! Expire: unpaid orders whose deadline is over are closed.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use super::{Backends, Step, Worker};
@@ -13,12 +15,21 @@ const STEP_MAX: usize = 500;
 /// room again.
 pub struct Expirer {
     backends: Backends,
+    hold: Duration,
 }
 
 impl Expirer {
-    /// An expirer over these backends.
+    /// An expirer over these backends, which holds no order behind its deadline.
     pub fn new(backends: Backends) -> Self {
-        Self { backends }
+        Self { backends, hold: Duration::ZERO }
+    }
+
+    /// Holds an order whose buyer is paying for `hold` behind its deadline, once, so that its provider can
+    /// be asked.
+    #[must_use]
+    pub fn holding(mut self, hold: Duration) -> Self {
+        self.hold = hold;
+        self
     }
 }
 
@@ -29,10 +40,10 @@ impl Worker for Expirer {
     }
 
     async fn step(&mut self) -> Result<Step, BackendError> {
-        let expired = self.backends.ledger.expire(STEP_MAX).await?;
-        if expired > 0 {
+        let expired = self.backends.ledger.expire(STEP_MAX, self.hold).await?;
+        if expired.closed > 0 {
             FaultPoint::Expired.reached();
         }
-        Ok(Step::of(expired))
+        Ok(Step::of(expired.closed + expired.held))
     }
 }

@@ -107,7 +107,7 @@ async fn disturb(shop: &Shop, mut random: Random, task: u64, orders: u64, record
         match (task + turn) % 5 {
             0 => {
                 shop.clock.advance(WINDOW / 20);
-                shop.ledger.expire(40).await.unwrap();
+                shop.ledger.expire(40, Duration::ZERO).await.unwrap().closed;
             }
             1 => {
                 let event = payment_of(n, &format!("{task}-{turn}"), &format!("{n}"));
@@ -160,14 +160,14 @@ async fn a_payment_that_races_its_expiry_is_paid_or_refunded() {
     let expiring = async {
         let mut expired = 0;
         while expired == 0 {
-            expired = ledger.expire(7).await.unwrap();
+            expired = ledger.expire(7, Duration::ZERO).await.unwrap().closed;
         }
         while expired > 0 {
-            expired = ledger.expire(7).await.unwrap();
+            expired = ledger.expire(7, Duration::ZERO).await.unwrap().closed;
         }
     };
     let (outcomes, ()) = tokio::join!(paying, expiring);
-    while ledger.expire(500).await.unwrap() > 0 {}
+    while ledger.expire(500, Duration::ZERO).await.unwrap().closed > 0 {}
 
     let ids: Vec<_> = (0..RACES).map(sample::order_id).collect();
     let statuses = ledger.statuses(&ids).await.unwrap();
@@ -175,7 +175,7 @@ async fn a_payment_that_races_its_expiry_is_paid_or_refunded() {
         let status = statuses[usize::try_from(n).unwrap()].unwrap();
         match outcome {
             PayOutcome::Paid => assert_eq!(status, OrderStatus::Paid, "order {n}"),
-            PayOutcome::RefundDue => assert_eq!(status, OrderStatus::Expired, "order {n}"),
+            PayOutcome::Late => assert_eq!(status, OrderStatus::Expired, "order {n}"),
             other => panic!("order {n}: {other:?}"),
         }
     }

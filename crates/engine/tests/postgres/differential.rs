@@ -10,8 +10,8 @@ use doorbuster_engine::conformance::sample;
 use doorbuster_engine::delivery::{Decoded, Position};
 use doorbuster_engine::fault::BackendError;
 use doorbuster_engine::ledger::{
-    BookSnapshot, Books, Ledger, PaymentAttemptId, PaymentEvent, PaymentEventKind, ProviderEvent, ReleaseRow,
-    SqliteLedger,
+    BookSnapshot, Books, LateVerdict, Ledger, PaymentAttemptId, PaymentEvent, PaymentEventKind, PaymentKey,
+    ProviderEvent, RefundReport, RefundState, ReleaseRow, SqliteLedger,
 };
 use doorbuster_engine::order::{Epoch, ItemId, OrderId, OrderPlaced, SaleId, Units};
 use doorbuster_engine::sale::{LoaderToken, SaleState};
@@ -99,7 +99,7 @@ async fn operate(pair: &Pair<'_>, clock: &ManualClock, random: &mut Random) {
     let n = 1 + random.below(300);
     let id = sample::order_id(n);
     let user = sample::user(1 + n % 40);
-    match random.below(18) {
+    match random.below(20) {
         0..=5 => record(pair, random).await,
         6 | 7 => {
             let (event, payment) = (random.below(200).to_string(), random.below(120).to_string());
@@ -118,13 +118,15 @@ async fn operate(pair: &Pair<'_>, clock: &ManualClock, random: &mut Random) {
         9 => clock.advance(Duration::from_millis(random.below(400_000))),
         10 => {
             let limit = usize::try_from(1 + random.below(20)).unwrap();
-            ask!(pair, expire(limit));
+            let hold = Duration::from_millis(random.below(200_000));
+            ask!(pair, expire(limit, hold));
         }
         11 => releases(pair, random).await,
         12 => restock(pair, random).await,
         13 => rebuild(pair, random).await,
         14 | 15 => receive(pair, random).await,
-        16 => {
+        16 | 17 => settle(pair, random).await,
+        18 => {
             let to = *random.pick(&SaleState::ALL[1..4]).unwrap();
             ask!(pair, change_state(SaleId(1), to, None));
         }
@@ -244,6 +246,46 @@ async fn rebuild(pair: &Pair<'_>, random: &mut Random) {
     ask!(pair, finish_rebuild(SaleId(1), token));
 }
 
+/// Late payments, refunds and open attempts, each as a keeper would and now and then otherwise.
+async fn settle(pair: &Pair<'_>, random: &mut Random) {
+    let limit = usize::try_from(1 + random.below(4)).unwrap();
+    let late = ask!(pair, late_payments(limit));
+    if let Some(late) = random.pick(&late) {
+        let mut placed = order(1 + random.below(300));
+        let old = &late.order.reservation;
+        placed.reservation.user = old.user.clone();
+        (placed.reservation.item, placed.reservation.units) = (old.item, old.units);
+        (placed.reservation.order, placed.reservation.retake_of) = (late.key.retake(), Some(old.order));
+        let verdict = match random.below(4) {
+            0 => LateVerdict::ByRetake,
+            1 => LateVerdict::Refund,
+            2 => LateVerdict::Refused(Box::new(placed)),
+            _ => {
+                let from = ask!(pair, positions()).iter().find(|it| it.partition == 0).unwrap().next;
+                ask!(pair, record(&batch_of(0, from, [placed.clone()])));
+                LateVerdict::ByRetake
+            }
+        };
+        ask!(pair, settle_late(&late.key, &verdict));
+    }
+    ask!(pair, refund_order(sample::order_id(1 + random.below(300))));
+    let taken = ask!(pair, take_refunds("test", limit, Duration::from_secs(30)));
+    if let Some(refund) = random.pick(&taken) {
+        let why = "why".to_owned();
+        let report = match random.below(3) {
+            0 => RefundReport::Done { reference: format!("re_{}", refund.key.payment_id) },
+            1 => RefundReport::Refused { why },
+            _ => RefundReport::Later { why },
+        };
+        ask!(pair, note_refund(&refund.key, &report));
+    }
+    for attempt in ask!(pair, take_attempts("test", limit)) {
+        if random.one_in(2) {
+            ask!(pair, close_attempt(attempt.id));
+        }
+    }
+}
+
 async fn read(pair: &Pair<'_>, random: &mut Random) {
     let after = random.one_in(2).then(|| sample::order_id(random.below(300)));
     ask!(pair, orders(SaleId(1), after, 20));
@@ -252,6 +294,10 @@ async fn read(pair: &Pair<'_>, random: &mut Random) {
     let ids: Vec<OrderId> = (0..9).map(|_| sample::order_id(random.below(300))).collect();
     ask!(pair, statuses(&ids));
     ask!(pair, sales());
+    ask!(pair, aftermath(sample::order_id(random.below(300))));
+    let after =
+        random.one_in(2).then(|| PaymentKey { provider: "test".to_owned(), payment_id: "5".to_owned() });
+    ask!(pair, refunds(*random.pick(&[None, Some(RefundState::Due)]).unwrap(), after.as_ref(), 20));
 }
 
 /// Books whose order does not depend on the database.

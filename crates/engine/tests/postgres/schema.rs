@@ -5,7 +5,8 @@ use std::time::Duration;
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::fault::Fault;
 use doorbuster_engine::ledger::{
-    MigrationState, Orders, Payments, Positions, PostgresError, PostgresLedger, Releases, Restocks, Sales,
+    Attempts, BeginOutcome, MigrationState, Orders, Payments, Positions, PostgresError, PostgresLedger,
+    RefundReport, Releases, Restocks, Sales, Settlement,
 };
 use doorbuster_engine::order::{Epoch, ItemId, SaleId};
 use doorbuster_engine::sale::{LoaderToken, SaleState};
@@ -110,15 +111,15 @@ async fn roles_can_do_their_work_and_no_more() {
 
     let mut due = sample::order_placed(6);
     due.reservation.epoch = Epoch(2);
-    recorder.ledger.record(&batch_of(0, 4, [due])).await.unwrap();
+    recorder.ledger.record(&batch_of(0, 5, [due])).await.unwrap();
     shop.clock.advance(WINDOW * 2);
     let mut refusals = vec![
-        ("a gateway records", gateway.ledger.record(&batch_of(0, 5, [sample::order_placed(9)])).await.err()),
+        ("a gateway records", gateway.ledger.record(&batch_of(0, 6, [sample::order_placed(9)])).await.err()),
         ("a gateway releases", gateway.ledger.releases_done(&[sample::order_id(1)]).await.err()),
-        ("a recorder expires", recorder.ledger.expire(10).await.err()),
+        ("a recorder expires", recorder.ledger.expire(10, Duration::ZERO).await.err()),
         ("a recorder pays", recorder.ledger.pay(&payment_of(2, "x", "x")).await.err()),
-        ("a keeper records", keeper.ledger.record(&batch_of(0, 5, [sample::order_placed(9)])).await.err()),
-        ("a keeper pays", keeper.ledger.pay(&payment_of(2, "x", "x")).await.err()),
+        ("a keeper records", keeper.ledger.record(&batch_of(0, 6, [sample::order_placed(9)])).await.err()),
+        ("a recorder refunds", recorder.ledger.refund_order(sample::order_id(2)).await.err()),
     ];
     let paused = recorder.ledger.change_state(SaleId(1), SaleState::Paused, None).await;
     refusals.push(("a recorder pauses", paused.err()));
@@ -133,6 +134,25 @@ async fn roles_can_do_their_work_and_no_more() {
     shop.close().await;
 }
 
+/// A payment is told twice and given back; an attempt is begun, asked about and closed.
+async fn settle(gateway: &PostgresLedger, recorder: &PostgresLedger, keeper: &PostgresLedger) {
+    recorder.record(&batch_of(0, 4, [sample::order_placed(7)])).await.unwrap();
+    let begun = gateway.begin_attempt(sample::order_id(7), "test").await.unwrap();
+    let BeginOutcome::Begun(attempt, _) = begun else { panic!("{begun:?}") };
+    gateway.note_attempt(attempt.id, "session", "https://pay.example/").await.unwrap();
+    gateway.cancel(sample::order_id(7), &sample::user(7), None).await.unwrap();
+    gateway.pay(&payment_of(7, "e7", "p7")).await.unwrap();
+    keeper.take_attempts("test", 10).await.unwrap();
+    keeper.close_attempt(attempt.id).await.unwrap();
+    keeper.pay(&payment_of(7, "e8", "p8")).await.unwrap();
+    let refunds = keeper.take_refunds("test", 10, Duration::ZERO).await.unwrap();
+    assert_eq!(refunds.len(), 2);
+    let done = RefundReport::Done { reference: "re".to_owned() };
+    keeper.note_refund(&refunds[0].key, &done).await.unwrap();
+    gateway.note_refund(&refunds[1].key, &done).await.unwrap();
+    assert!(keeper.late_payments(10).await.unwrap().is_empty());
+}
+
 async fn sell(shop: &Shop, gateway: &PostgresLedger, recorder: &PostgresLedger, keeper: &PostgresLedger) {
     gateway.change_state(SaleId(1), SaleState::Open, None).await.unwrap();
     recorder.register(&[sample::position(0)]).await.unwrap();
@@ -143,10 +163,11 @@ async fn sell(shop: &Shop, gateway: &PostgresLedger, recorder: &PostgresLedger, 
     let restock = uuid::Uuid::from_u128(1);
     gateway.begin_restock(restock, SaleId(1), ItemId(1), 5).await.unwrap();
     keeper.end_restock(restock, true).await.unwrap();
+    settle(gateway, recorder, keeper).await;
     shop.clock.advance(WINDOW + Duration::from_millis(1));
-    assert_eq!(keeper.expire(10).await.unwrap(), 2);
+    assert_eq!(keeper.expire(10, Duration::ZERO).await.unwrap().closed, 2);
     let due: Vec<_> = keeper.releases_due(&[], 10).await.unwrap().iter().map(|row| row.order).collect();
-    assert_eq!(due.len(), 4);
+    assert_eq!(due.len(), 5);
     keeper.releases_done(&due[1..]).await.unwrap();
     keeper.ensure_releases(&due).await.unwrap();
     let token = LoaderToken(5);

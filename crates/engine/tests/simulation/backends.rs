@@ -427,6 +427,23 @@ behind_fate! {
         fn replay_dead_letter(id: i64, order: &OrderPlaced, by: &str) -> ReplayOutcome;
         fn drop_dead_letter(id: i64, by: &str, reason: &str) -> DropOutcome;
     }
+    Attempts {
+        fn begin_attempt(order: OrderId, provider: &str) -> BeginOutcome;
+        fn note_attempt(id: PaymentAttemptId, reference: &str, url: &str) -> Option<PaymentAttempt>;
+        fn take_attempts(provider: &str, limit: usize) -> Vec<PaymentAttempt>;
+        fn close_attempt(id: PaymentAttemptId) -> ();
+        fn receive(event: &ProviderEvent) -> ReceiveOutcome;
+        fn payment_evidence(order: OrderId, limit: usize) -> Vec<PaymentEvidence>;
+    }
+    Settlement {
+        fn late_payments(limit: usize) -> Vec<LatePayment>;
+        fn settle_late(key: &PaymentKey, verdict: &LateVerdict) -> SettleOutcome;
+        fn refund_order(id: OrderId) -> RefundOutcome;
+        fn take_refunds(provider: &str, limit: usize, lease: Duration) -> Vec<Refund>;
+        fn note_refund(key: &PaymentKey, report: &RefundReport) -> Option<Refund>;
+        fn refunds(state: Option<RefundState>, after: Option<&PaymentKey>, limit: usize) -> Vec<Refund>;
+        fn aftermath(order: OrderId) -> Aftermath;
+    }
 }
 
 #[async_trait]
@@ -440,12 +457,12 @@ impl Orders for SimLedger {
         answer
     }
 
-    async fn expire(&self, limit: usize) -> Answer<u64> {
+    async fn expire(&self, limit: usize, hold: Duration) -> Answer<Expired> {
         self.fate.before(Layer::Ledger).await?;
         if self.planted == Some(Planted::ReleaseInsideTransaction) && self.release_too_early().await {
             return Err(BackendError::new(Layer::Ledger, Fault::Transient, "rolled back"));
         }
-        let answer = self.inner.expire(limit).await;
+        let answer = self.inner.expire(limit, hold).await;
         self.fate.after(Layer::Ledger).await?;
         answer
     }
@@ -494,39 +511,5 @@ impl Payments for SimLedger {
         let answer = self.inner.pay(&event).await;
         self.fate.after(Layer::Ledger).await?;
         answer
-    }
-}
-
-#[async_trait]
-impl Attempts for SimLedger {
-    async fn begin_attempt(&self, order: OrderId, provider: &str) -> Answer<BeginOutcome> {
-        self.fate.before(Layer::Ledger).await?;
-        let answer = self.inner.begin_attempt(order, provider).await;
-        self.fate.after(Layer::Ledger).await?;
-        answer
-    }
-
-    async fn note_attempt(
-        &self,
-        id: PaymentAttemptId,
-        reference: &str,
-        url: &str,
-    ) -> Answer<Option<PaymentAttempt>> {
-        self.fate.before(Layer::Ledger).await?;
-        let answer = self.inner.note_attempt(id, reference, url).await;
-        self.fate.after(Layer::Ledger).await?;
-        answer
-    }
-
-    async fn receive(&self, event: &ProviderEvent) -> Answer<ReceiveOutcome> {
-        self.fate.before(Layer::Ledger).await?;
-        let answer = self.inner.receive(event).await;
-        self.fate.after(Layer::Ledger).await?;
-        answer
-    }
-
-    async fn payment_evidence(&self, order: OrderId, limit: usize) -> Answer<Vec<PaymentEvidence>> {
-        self.fate.before(Layer::Ledger).await?;
-        self.inner.payment_evidence(order, limit).await
     }
 }

@@ -467,6 +467,9 @@ impl World {
                 return Err(format!("I4b: order {order} is live and was only ever refused"));
             }
         }
+        if let Some(late) = snapshot.books.payments.iter().find(|it| it.outcome == "LATE") {
+            return Err(format!("I6: payment {} still waits at rest", late.payment));
+        }
         for payment in &clients.told {
             let order = clients.captured[payment].0;
             let captured = self.captured_for(outside, order);
@@ -523,6 +526,7 @@ fn workers(backends: &Backends) -> Vec<Box<dyn Worker>> {
         workers.push(Box::new(Recorder::new(backends(), Duration::ZERO)));
         workers.push(Box::new(Sweeper::new(backends())));
         workers.push(Box::new(Expirer::new(backends())));
+        workers.push(Box::new(Settler::new(backends(), LatePolicy::Retake)));
         workers.push(Box::new(Releaser::new(backends())));
         workers.push(Box::new(Restocker::new(backends())));
         workers.push(Box::new(Rebuilder::new(backends(), Duration::ZERO)));

@@ -128,9 +128,11 @@ fn tell(event: &ProviderEvent, outcome: ReceiveOutcome) {
         ReceiveOutcome::Decided(PayOutcome::RefundDue | PayOutcome::AmountMismatch | PayOutcome::NoOrder)
         | ReceiveOutcome::Contradiction
         | ReceiveOutcome::UnknownAttempt
-        | ReceiveOutcome::Refunded => line!(warn),
-        ReceiveOutcome::Decided(PayOutcome::Paid | PayOutcome::Duplicate) | ReceiveOutcome::Failed => {
-            line!(debug);
-        }
+        | ReceiveOutcome::Refunded
+        | ReceiveOutcome::PartlyRefunded => line!(warn),
+        ReceiveOutcome::Decided(
+            PayOutcome::Paid | PayOutcome::Duplicate | PayOutcome::Late | PayOutcome::Refunded,
+        )
+        | ReceiveOutcome::Failed => line!(debug),
     }
 }

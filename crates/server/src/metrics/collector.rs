@@ -94,6 +94,21 @@ impl Scrape {
         page.counters("worker_steps", "Steps of the workers, by how they ended", ["worker", "outcome"], steps)
     }
 
+    /// What waits in the ledger for a worker or for the staff; nothing while it does not answer.
+    fn backlog(&self, page: &mut Page<'_>) -> fmt::Result {
+        let backlog = self.standing.backlog;
+        let rows = backlog.map(|backlog| ([], backlog.release_rows));
+        page.gauges("release_rows", "Closed orders whose units are not back in the stock", [], rows)?;
+        let letters = backlog.map(|backlog| ([], backlog.open_dead_letters));
+        page.gauges("dead_letters_open", "Dead letters that wait for the staff", [], letters)?;
+        let late = backlog.map(|backlog| ([], backlog.late_payments));
+        page.gauges("late_payments", "Payments that came too late and wait to buy again", [], late)?;
+        let refunds = backlog.into_iter().flat_map(|it| {
+            [(["due".to_owned()], it.refunds_due), (["refused".to_owned()], it.refunds_refused)]
+        });
+        page.gauges("refunds", "Money that is still to be given back", ["state"], refunds)
+    }
+
     /// What was done about faults.
     fn repairs(&self, page: &mut Page<'_>) -> fmt::Result {
         let seen = &self.metrics.observed;
@@ -111,12 +126,8 @@ impl Scrape {
             self.metrics.cores.iter().map(|core| core.reserve_repeats.load(Ordering::Relaxed)).sum();
         page.counters("reserve_repeats", "Reserve calls that were repeated", [], [([], repeats)])?;
         let payments = seen.payments.read().map(words);
-        page.counters("payments", "Payments entered, by what became of them", ["outcome"], payments)?;
-        let backlog = self.standing.backlog;
-        let rows = backlog.map(|backlog| ([], backlog.release_rows));
-        page.gauges("release_rows", "Closed orders whose units are not back in the stock", [], rows)?;
-        let letters = backlog.map(|backlog| ([], backlog.open_dead_letters));
-        page.gauges("dead_letters_open", "Dead letters that wait for the staff", [], letters)?;
+        page.counters("payments", "Payments decided, by what became of them", ["outcome"], payments)?;
+        self.backlog(page)?;
         let shared = &self.metrics.shared;
         let silence = shared.backpressure.ledger_silence(shared.backends.clock.monotonic());
         let silence = [([], silence.as_secs_f64())];

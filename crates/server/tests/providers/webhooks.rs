@@ -141,7 +141,7 @@ async fn a_webhook_that_does_not_fit_its_order_is_kept_and_changes_nothing() {
     assert_eq!(good.event("right").outcome(&shop).await, "PAID");
     shop.advance(WINDOW + MS);
     let late = Told::of(&shop, &other).event("late");
-    assert_eq!(late.outcome(&shop).await, "REFUND_DUE");
+    assert_eq!(late.outcome(&shop).await, "LATE");
     assert_eq!(bob.order(&other).await.text("status"), "EXPIRED");
     shop.until_free(&sale, 4).await;
     shop.finish().await;

@@ -1,6 +1,6 @@
 //! What is spoilt in the ledger.
 
-use doorbuster_chaos::books::{DeadLetter, OrderStep, Payment, Status};
+use doorbuster_chaos::books::{DeadLetter, OrderStep, Payment, Refund, Status};
 
 use super::{Spoiling, row, row_in, smuggle_in, step, unknown};
 use crate::made::{keyed, plain, position};
@@ -55,6 +55,28 @@ pub(super) const SPOILINGS: &[Spoiling] = &[
     }),
     ("a payment has an outcome of its own", "I6", plain, |made| {
         made.books.payments[0].outcome = "LATER".to_owned()
+    }),
+    ("a payment waits beside an open order", "I6", plain, |made| {
+        let order = row(made, Status::Pending).id;
+        let late = Payment {
+            payment: "early".to_owned(),
+            order,
+            outcome: "LATE".to_owned(),
+            ..made.books.payments[0].clone()
+        };
+        made.books.payments.push(late);
+    }),
+    ("a refund is lost", "I6", plain, |made| drop(made.books.refunds.remove(0))),
+    ("a refund is too small", "I6", plain, |made| made.books.refunds[0].amount_minor -= 1),
+    ("a payment that was taken is given back too", "I6", plain, |made| {
+        let paid = row(made, Status::Paid).id;
+        let payment = made.books.payments.iter().find(|it| it.order == paid).unwrap().clone();
+        let Payment { provider, payment, amount_minor, .. } = payment;
+        made.books.refunds.push(Refund { provider, payment, amount_minor });
+    }),
+    ("money is given back for nothing", "I6", plain, |made| {
+        let (provider, payment) = ("manual".to_owned(), "nobody's".to_owned());
+        made.books.refunds.push(Refund { provider, payment, amount_minor: 1 });
     }),
     ("a notice that was heard is lost", "I6", plain, |made| drop(made.books.payment_events.remove(0))),
     ("a notice is of no payment", "I6", plain, |made| {

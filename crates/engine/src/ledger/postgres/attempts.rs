@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use super::db::{CLOCK, Tx};
 use super::failure::Failure;
 use super::rows::{self, ORDER_COLUMNS, at_most};
-use super::{PostgresLedger, payments};
+use super::{PostgresLedger, payments, settlement};
 use crate::fault::BackendError;
 use crate::ledger::attempts::{self, Earlier};
 use crate::ledger::{
@@ -37,6 +37,34 @@ impl Attempts for PostgresLedger {
             .await
     }
 
+    async fn take_attempts(&self, provider: &str, limit: usize) -> Result<Vec<PaymentAttempt>, BackendError> {
+        self.db
+            .write("take open payments", |tx| async move {
+                let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
+                let due = tx.rows((TAKE, &[&provider, &now, &at_most(limit)])).await?;
+                let (mut ids, mut again) = (Vec::new(), Vec::new());
+                for row in &due {
+                    ids.push(row.try_get::<_, PaymentAttemptId>("id")?);
+                    again.push(now.plus(attempts::ask_gap(rows::narrow(row, "asks")?)));
+                }
+                if !ids.is_empty() {
+                    tx.rows((ASK_AGAIN, &[&ids, &again])).await?;
+                }
+                rows::all(&due, attempt)
+            })
+            .await
+    }
+
+    async fn close_attempt(&self, id: PaymentAttemptId) -> Result<(), BackendError> {
+        self.db
+            .write("close a payment's attempt", |tx| async move {
+                let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
+                tx.rows((CLOSE_ATTEMPT, &[&id, &now])).await?;
+                tx.rows((END_HOLD, &[&id])).await.map(drop)
+            })
+            .await
+    }
+
     async fn receive(&self, event: &ProviderEvent) -> Result<ReceiveOutcome, BackendError> {
         self.db.write("receive a provider's event", |tx| async move { receive(&tx, event).await }).await
     }
@@ -54,8 +82,31 @@ impl Attempts for PostgresLedger {
 
 const ATTEMPT: &str = "SELECT id, ord, provider, reference, url, begun_at FROM payment_attempt WHERE id = $1";
 
-const MAKE_ATTEMPT: &str = "INSERT INTO payment_attempt (id, ord, provider, begun_at) VALUES ($1, $2, $3, $4) \
-     ON CONFLICT DO NOTHING";
+const MAKE_ATTEMPT: &str = "INSERT INTO payment_attempt (id, ord, provider, begun_at, ask_at) \
+     VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
+
+/// The provider of a closed order's open attempt is asked at once.
+pub(super) const ASK_NOW: &str =
+    "UPDATE payment_attempt SET ask_at = $2 WHERE ord = $1 AND closed_at IS NULL";
+
+/// Rows that another keeper takes at the same moment are left to it.
+const TAKE: &str = "SELECT a.id, a.ord, a.provider, a.reference, a.url, a.begun_at, a.asks \
+     FROM payment_attempt a JOIN orders o ON o.id = a.ord \
+     WHERE a.provider = $1 AND a.closed_at IS NULL AND a.reference IS NOT NULL AND a.ask_at < $2 \
+     AND (o.status <> 'PENDING' OR o.expires_at < $2) \
+     ORDER BY a.ask_at, a.id LIMIT $3 FOR UPDATE OF a SKIP LOCKED";
+
+const ASK_AGAIN: &str = "UPDATE payment_attempt SET ask_at = again.at, asks = asks + 1 \
+     FROM unnest($1::uuid[], $2::bigint[]) AS again (id, at) WHERE payment_attempt.id = again.id";
+
+const CLOSE_ATTEMPT: &str = "UPDATE payment_attempt SET closed_at = $2 WHERE id = $1 AND closed_at IS NULL";
+
+/// One row, whose status does not change by it, so its item's lock is not needed.
+const END_HOLD: &str = "UPDATE orders SET hold_until = expires_at \
+     WHERE status = 'PENDING' AND hold_until > expires_at \
+     AND id = (SELECT ord FROM payment_attempt WHERE id = $1) \
+     AND NOT EXISTS (SELECT 1 FROM payment_attempt a \
+         WHERE a.ord = orders.id AND a.closed_at IS NULL AND a.reference IS NOT NULL)";
 
 const NOTE_ATTEMPT: &str = "UPDATE payment_attempt SET reference = $2, url = $3 WHERE id = $1 AND reference IS NULL \
      AND NOT EXISTS (SELECT 1 FROM payment_attempt other \
@@ -65,7 +116,8 @@ const NOTE_ATTEMPT: &str = "UPDATE payment_attempt SET reference = $2, url = $3 
 const NAMED: &str = "SELECT id, ord, provider, reference, url, begun_at FROM payment_attempt \
      WHERE id = $1 OR (provider = $2 AND reference = $3) ORDER BY id";
 
-const EARLIER: &str = "SELECT ord, outcome FROM payment WHERE provider = $1 AND payment_id = $2";
+const EARLIER: &str =
+    "SELECT ord, outcome, amount_minor FROM payment WHERE provider = $1 AND payment_id = $2";
 
 /// Text is sorted by its bytes, as SQLite does.
 const EVIDENCE: &str = "SELECT provider, event_id, payment_id, kind, amount_minor, currency, outcome, at \
@@ -106,7 +158,8 @@ async fn begin(tx: &Tx, order: OrderId, provider: &str) -> Result<BeginOutcome, 
     };
     let id = PaymentAttemptId::derived(provider, order.reservation.order);
 
-    tx.rows((MAKE_ATTEMPT, &[&id, &order.reservation.order, &provider, &now])).await?;
+    let end = order.expires_at;
+    tx.rows((MAKE_ATTEMPT, &[&id, &order.reservation.order, &provider, &now, &end])).await?;
     let made = tx.rows((ATTEMPT, &[&id])).await?;
     let attempt = rows::one(&made, attempt)?.ok_or(Failure::Overtaken)?;
     Ok(BeginOutcome::Begun(attempt, Box::new(order)))
@@ -122,14 +175,23 @@ async fn receive(tx: &Tx, event: &ProviderEvent) -> Result<ReceiveOutcome, Failu
         ])
         .await?;
     let earlier = rows::one(&earlier, |row| {
-        Ok(Earlier { order: row.try_get("ord")?, outcome: row.try_get("outcome")? })
+        Ok(Earlier {
+            order: row.try_get("ord")?,
+            outcome: row.try_get("outcome")?,
+            amount_minor: row.try_get("amount_minor")?,
+        })
     })?;
     match attempts::weigh(event, &rows::all(&named, attempt)?, earlier.as_ref()) {
         ControlFlow::Continue(()) => Ok(ReceiveOutcome::Decided(payments::pay(tx, payment).await?)),
         ControlFlow::Break(outcome) => {
             let said = (event.kind, Some(outcome));
-            let new = payments::note_event(tx, payment, said, rows::time(&now)?).await?;
-            Ok(if new { outcome } else { ReceiveOutcome::Decided(PayOutcome::Duplicate) })
+            if !payments::note_event(tx, payment, said, rows::time(&now)?).await? {
+                return Ok(ReceiveOutcome::Decided(PayOutcome::Duplicate));
+            }
+            if attempts::came_back(event, earlier.as_ref()) {
+                settlement::came_back(tx, payment).await?;
+            }
+            Ok(outcome)
         }
     }
 }

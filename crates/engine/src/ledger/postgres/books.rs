@@ -19,11 +19,17 @@ impl Books for PostgresLedger {
 
     async fn backlog(&self) -> Result<Backlog, BackendError> {
         let sql = "SELECT (SELECT count(*) FROM release_row) AS release_rows, \
-             (SELECT count(*) FROM dead_letter WHERE closed_at IS NULL) AS open_dead_letters";
+             (SELECT count(*) FROM dead_letter WHERE closed_at IS NULL) AS open_dead_letters, \
+             (SELECT count(*) FROM payment WHERE outcome = 'LATE') AS late_payments, \
+             (SELECT count(*) FROM refund WHERE state = 'DUE') AS refunds_due, \
+             (SELECT count(*) FROM refund WHERE state = 'REFUSED') AS refunds_refused";
         let found = self.query_all("count what waits", (sql, &[]), |row| {
             Ok(Backlog {
                 release_rows: rows::count(row, "release_rows")?,
                 open_dead_letters: rows::count(row, "open_dead_letters")?,
+                late_payments: rows::count(row, "late_payments")?,
+                refunds_due: rows::count(row, "refunds_due")?,
+                refunds_refused: rows::count(row, "refunds_refused")?,
             })
         });
         Ok(found.await?.pop().unwrap_or_default())
@@ -39,7 +45,7 @@ async fn books(tx: &Tx) -> Result<BookSnapshot, Failure> {
             (&orders, &[]),
             ("SELECT sale, user_id, units FROM buyer", &[]),
             ("SELECT ord, from_status, to_status FROM order_event ORDER BY id", &[]),
-            ("SELECT provider, payment_id, ord, outcome, amount_minor FROM payment", &[]),
+            ("SELECT provider, payment_id, coalesce(retake, ord) AS ord, outcome, amount_minor FROM payment", &[]),
             ("SELECT ord FROM release_row ORDER BY ord", &[]),
             (&positions, &[]),
             ("SELECT sale, epoch, topic, part, barrier AS next FROM epoch_barrier", &[]),

@@ -9,7 +9,7 @@ use super::db::{CLOCK, LOCK_SALES, Tx};
 use super::failure::Failure;
 use super::rows::{self, ORDER_COLUMNS};
 use crate::clock::Timestamp;
-use crate::order::{ItemId, Order, OrderId, OrderStatus, Reservation, SaleId, UserId};
+use crate::order::{ItemId, Order, OrderId, OrderStatus, RejectReason, Reservation, SaleId, UserId};
 
 /// Where an order counts: what must be locked before its row.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +74,8 @@ const CLOSE: &str = "WITH closed AS ( \
      ), history AS ( \
          INSERT INTO order_event (ord, from_status, to_status, at) SELECT id, $2, $3, $4 FROM closed \
      ), release AS ( \
-         INSERT INTO release_row (ord, sale, user_id) SELECT id, sale, user_id FROM closed \
+         INSERT INTO release_row (ord, sale, user_id, due_at) \
+         SELECT id, sale, user_id, $4 + floor(random() * $5)::bigint FROM closed \
          ON CONFLICT (ord) DO NOTHING \
      ), returned AS ( \
          UPDATE item SET sold = sold - back.units, paid = paid - CASE $2 WHEN 'PAID' THEN back.units ELSE 0 END \
@@ -94,7 +95,8 @@ pub(super) async fn close(
     to: OrderStatus,
     now: Timestamp,
 ) -> Result<u64, Failure> {
-    let closed = tx.rows((CLOSE, &[&ids, &from.as_str(), &to.as_str(), &now])).await?;
+    let spread = tx.release_spread;
+    let closed = tx.rows((CLOSE, &[&ids, &from.as_str(), &to.as_str(), &now, &spread])).await?;
     Ok(closed.len() as u64)
 }
 
@@ -113,6 +115,7 @@ pub(super) async fn insert_stillborn(tx: &Tx, order: &Order, now: Timestamp) -> 
                 &order.total.minor,
                 &order.total.currency.as_str(),
                 &order.status.as_str(),
+                &order.reason.map(RejectReason::as_str),
                 &it.reserved_at,
                 &order.expires_at,
                 &i64::from(it.bucket),
@@ -121,6 +124,7 @@ pub(super) async fn insert_stillborn(tx: &Tx, order: &Order, now: Timestamp) -> 
                 &it.trace,
                 &it.retake_of,
                 &now,
+                &(tx.release_spread),
             ],
         ))
         .await?;
@@ -128,15 +132,16 @@ pub(super) async fn insert_stillborn(tx: &Tx, order: &Order, now: Timestamp) -> 
 }
 
 const INSERT_STILLBORN: &str = "WITH new AS ( \
-         INSERT INTO orders (id, sale, item, user_id, units, total_minor, currency, status, reserved_at, \
+         INSERT INTO orders (id, sale, item, user_id, units, total_minor, currency, status, reason, reserved_at, \
              expires_at, hold_until, bucket, epoch, seq, trace, retake_of) \
-         SELECT $1, item.sale, item.id, $4, $5, $6, $7, $8, $9, $10, $10, $11, $12, $13, $14, $15 \
+         SELECT $1, item.sale, item.id, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, $15, $16 \
          FROM item WHERE item.sale = $2 AND item.id = $3 \
          ON CONFLICT (id) DO NOTHING \
          RETURNING id, sale, user_id, status \
      ), history AS ( \
-         INSERT INTO order_event (ord, from_status, to_status, at) SELECT id, NULL, status, $16 FROM new \
+         INSERT INTO order_event (ord, from_status, to_status, at) SELECT id, NULL, status, $17 FROM new \
      ), release AS ( \
-         INSERT INTO release_row (ord, sale, user_id) SELECT id, sale, user_id FROM new \
+         INSERT INTO release_row (ord, sale, user_id, due_at) \
+         SELECT id, sale, user_id, $17 + floor(random() * $18)::bigint FROM new \
          ON CONFLICT (ord) DO NOTHING \
      ) SELECT id FROM new";

@@ -37,6 +37,7 @@ pub(super) struct Db {
     call_timeout: Duration,
     clock: Option<Arc<dyn Clock>>,
     lock_base: i64,
+    release_spread: f64,
     /// Host, port and database, for messages; never the password.
     pub(super) place: String,
 }
@@ -68,8 +69,14 @@ impl Db {
             call_timeout: options.call_timeout(),
             clock: options.clock.clone(),
             lock_base: lock_base(&options.schema),
+            release_spread: options.release_spread.as_secs_f64() * 1_000.0,
             place,
         })
+    }
+
+    /// The parameter of [`CLOCK`].
+    pub(super) fn clock(&self) -> Option<i64> {
+        self.clock.as_ref().map(|clock| clock.now().as_ms())
     }
 
     /// A connection, or why there is none.
@@ -141,7 +148,12 @@ impl Db {
         work: &impl Fn(Arc<Tx>) -> W,
     ) -> Result<Result<T, Failure>, BackendError> {
         let client = Some(self.open(what).await?);
-        let tx = Arc::new(Tx { client, clock: self.clock.clone(), lock_base: self.lock_base });
+        let tx = Arc::new(Tx {
+            client,
+            clock: self.clock.clone(),
+            lock_base: self.lock_base,
+            release_spread: self.release_spread,
+        });
         let working = async {
             tx.batch(begin).await?;
             work(Arc::clone(&tx)).await
@@ -176,6 +188,8 @@ pub(super) struct Tx {
     client: Option<Object>,
     clock: Option<Arc<dyn Clock>>,
     lock_base: i64,
+    /// How far the moments at which units return are spread behind their order's end, in ms.
+    pub(super) release_spread: f64,
 }
 
 impl Tx {

@@ -24,7 +24,7 @@ impl Migration {
     }
 }
 
-const MIGRATIONS: [Migration; 3] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration { version: 1, name: "first", sql: include_str!("migrations/0001_first.sql") },
     Migration {
         version: 2,
@@ -36,6 +36,7 @@ const MIGRATIONS: [Migration; 3] = [
         name: "payment_attempts",
         sql: include_str!("migrations/0003_payment_attempts.sql"),
     },
+    Migration { version: 4, name: "settlement", sql: include_str!("migrations/0004_settlement.sql") },
 ];
 
 const ROLES: &str = include_str!("migrations/roles.sql");

@@ -20,6 +20,7 @@ mod releases;
 mod restocks;
 mod rows;
 mod sales;
+mod settlement;
 mod tls;
 
 use tokio_postgres::Row;

@@ -72,11 +72,13 @@ pub struct PostgresOptions {
     /// Decides deadlines. `None` is the server's own clock, the same for every process; tests give
     /// one that they can move.
     pub clock: Option<Arc<dyn Clock>>,
+    /// Units return at a random moment within this time behind their order's end.
+    pub release_spread: Duration,
 }
 
 impl PostgresOptions {
     /// The defaults: schema `doorbuster`, 8 connections, 5 s to connect, 10 s for a statement,
-    /// 5 s for a lock, encryption where the server offers it, missing migrations applied.
+    /// 5 s for a lock, encryption where the server offers it, missing migrations applied, units return at once.
     pub fn new(url: PostgresUrl) -> Self {
         Self {
             url,
@@ -88,6 +90,7 @@ impl PostgresOptions {
             tls: PostgresTls::Prefer,
             migrate: true,
             clock: None,
+            release_spread: Duration::ZERO,
         }
     }
 

@@ -1,11 +1,14 @@
 //! Orders in PostgreSQL.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::attempts::ASK_NOW;
 use super::closing::{self, PLACE, Place, close};
 use super::db::{CLOCK, Tx};
 use super::failure::Failure;
@@ -13,7 +16,7 @@ use super::rows::{self, ORDER_COLUMNS, at_most};
 use super::{PostgresLedger, record};
 use crate::delivery::Batch;
 use crate::fault::{BackendError, Fault};
-use crate::ledger::{CancelOutcome, Orders, RecordOutcome, rules};
+use crate::ledger::{CancelOutcome, Expired, Orders, RecordOutcome, rules};
 use crate::order::{Order, OrderId, OrderPlaced, OrderStatus, SaleId, UserId};
 
 /// Most orders that one transaction expires: it holds their items' locks meanwhile.
@@ -25,18 +28,18 @@ impl Orders for PostgresLedger {
         self.db.write("record a batch", |tx| async move { record::record(&tx, batch).await }).await
     }
 
-    async fn expire(&self, limit: usize) -> Result<u64, BackendError> {
+    async fn expire(&self, limit: usize, hold: Duration) -> Result<Expired, BackendError> {
         let due = self
             .db
             .read("read what is due", |tx| async move {
                 let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
                 let due = tx.rows((DUE, &[&now, &at_most(limit.min(EXPIRE_MAX))])).await?;
                 // A row that cannot be read is left for the staff; the others go on.
-                let due = due.iter().map(|row| Ok((row.try_get("id")?, Place::read(row)?)));
+                let due = due.iter().map(Due::read);
                 Ok(due.filter_map(named).collect::<Vec<_>>())
             })
             .await?;
-        self.expire_these(&due).await
+        self.expire_these(&due, hold).await
     }
 
     async fn cancel(
@@ -87,8 +90,26 @@ pub(super) fn page_query() -> String {
     format!("SELECT {ORDER_COLUMNS} FROM orders WHERE sale = $1 AND id > $2 ORDER BY id LIMIT $3")
 }
 
-const DUE: &str = "SELECT id, sale, item, user_id FROM orders \
-     WHERE status = 'PENDING' AND hold_until < $1 ORDER BY hold_until, id LIMIT $2";
+const DUE: &str = "SELECT id, sale, item, user_id, EXISTS (SELECT 1 FROM payment_attempt a \
+         WHERE a.ord = orders.id AND a.closed_at IS NULL AND a.reference IS NOT NULL) AS paying \
+     FROM orders WHERE status = 'PENDING' AND hold_until < $1 ORDER BY hold_until, id LIMIT $2";
+
+const HOLD: &str = "UPDATE orders SET hold_until = held.until \
+     FROM unnest($1::uuid[], $2::bigint[]) AS held (id, until) WHERE orders.id = held.id";
+
+/// An order whose deadline is over, as it was read without a lock.
+struct Due {
+    id: OrderId,
+    place: Place,
+    /// Whether its buyer has an open attempt to pay. No other can begin behind the deadline.
+    paying: bool,
+}
+
+impl Due {
+    fn read(row: &Row) -> Result<Self, Failure> {
+        Ok(Self { id: row.try_get("id")?, place: Place::read(row)?, paying: row.try_get("paying")? })
+    }
+}
 
 /// What was read, or nothing and a line for the staff.
 fn named<T>(read: Result<T, Failure>) -> Option<T> {
@@ -98,20 +119,21 @@ fn named<T>(read: Result<T, Failure>) -> Option<T> {
 impl PostgresLedger {
     /// Expires what is still due of these, in one transaction. One bad row does not stop the
     /// others: it is found by halving, named once a step, and left for the staff.
-    async fn expire_these(&self, due: &[(OrderId, Place)]) -> Result<u64, BackendError> {
+    async fn expire_these(&self, due: &[Due], hold: Duration) -> Result<Expired, BackendError> {
         if due.is_empty() {
-            return Ok(0);
+            return Ok(Expired::default());
         }
-        match self.db.write("expire orders", |tx| async move { expire(&tx, due).await }).await {
+        match self.db.write("expire orders", |tx| async move { expire(&tx, due, hold).await }).await {
             Err(error) if error.fault == Fault::Permanent => match due {
-                [(order, _)] => {
-                    tracing::error!(order.id = %order, error = error.chain(), "an order that is due cannot be expired");
-                    Ok(0)
+                [it] => {
+                    tracing::error!(order.id = %it.id, error = error.chain(), "an order that is due cannot be expired");
+                    Ok(Expired::default())
                 }
                 _ => {
                     let (first, second) = due.split_at(due.len() / 2);
-                    Ok(Box::pin(self.expire_these(first)).await?
-                        + Box::pin(self.expire_these(second)).await?)
+                    let first = Box::pin(self.expire_these(first, hold)).await?;
+                    let second = Box::pin(self.expire_these(second, hold)).await?;
+                    Ok(Expired { closed: first.closed + second.closed, held: first.held + second.held })
                 }
             },
             other => other,
@@ -119,15 +141,29 @@ impl PostgresLedger {
     }
 }
 
-async fn expire(tx: &Tx, due: &[(OrderId, Place)]) -> Result<u64, Failure> {
-    let places: BTreeSet<Place> = due.iter().map(|(_, place)| place.clone()).collect();
-    let ids: Vec<OrderId> = due.iter().map(|(id, _)| *id).collect();
+async fn expire(tx: &Tx, due: &[Due], hold: Duration) -> Result<Expired, Failure> {
+    let places: BTreeSet<Place> = due.iter().map(|it| it.place.clone()).collect();
+    let ids: Vec<OrderId> = due.iter().map(|it| it.id).collect();
+    let paying: HashSet<OrderId> = due.iter().filter(|it| it.paying).map(|it| it.id).collect();
     let (locked, now) = closing::lock(tx, &places, &ids, true).await?;
-    // Paid, cancelled or prolonged meanwhile: read again behind the lock.
+    // Paid, cancelled or held meanwhile: read again behind the lock.
     let still_due = |order: &Order| order.status == OrderStatus::Pending && order.hold_until < now;
-    let orders = locked.iter().map(rows::order).filter_map(named).filter(still_due);
-    let ids: Vec<OrderId> = orders.map(|order| order.reservation.order).collect();
-    close(tx, &ids, OrderStatus::Pending, OrderStatus::Expired, now).await
+    let (mut over, mut held, mut until) = (Vec::new(), Vec::new(), Vec::new());
+    for order in locked.iter().map(rows::order).filter_map(named).filter(still_due) {
+        let id = order.reservation.order;
+        match rules::held_until(&order, paying.contains(&id), hold, now) {
+            None => over.push(id),
+            Some(time) => {
+                held.push(id);
+                until.push(time);
+            }
+        }
+    }
+    if !held.is_empty() {
+        tx.rows((HOLD, &[&held, &until])).await?;
+    }
+    let closed = close(tx, &over, OrderStatus::Pending, OrderStatus::Expired, now).await?;
+    Ok(Expired { closed, held: held.len() as u64 })
 }
 
 async fn cancel(
@@ -163,6 +199,7 @@ async fn cancel(
         ControlFlow::Break(answer) => Ok(answer),
         ControlFlow::Continue(order) => {
             close(tx, &[id], OrderStatus::Pending, OrderStatus::Cancelled, now).await?;
+            tx.rows((ASK_NOW, &[&id, &now])).await?;
             Ok(CancelOutcome::Cancelled(Order { status: OrderStatus::Cancelled, ..order }))
         }
     }

@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 
-use super::PostgresLedger;
 use super::closing::{self, PLACE, Place, close};
 use super::db::{CLOCK, Tx};
 use super::failure::Failure;
 use super::rows;
+use super::{PostgresLedger, settlement};
 use crate::clock::Timestamp;
 use crate::fault::BackendError;
-use crate::ledger::attempts::Said;
+use crate::ledger::attempts::{self, Said};
 use crate::ledger::{PayOutcome, PaymentEvent, PaymentEventKind, Payments, ReceiveOutcome, rules};
-use crate::order::{Order, OrderStatus};
+use crate::order::{Order, OrderId, OrderStatus};
 
 #[async_trait]
 impl Payments for PostgresLedger {
@@ -41,22 +41,31 @@ const MARK_PAID: &str = "WITH paid AS ( \
          INSERT INTO order_event (ord, from_status, to_status, at) SELECT id, 'PENDING', 'PAID', $2 FROM paid \
      ) UPDATE item SET paid = item.paid + paid.units FROM paid WHERE item.id = paid.item";
 
+const END_ATTEMPT: &str = "UPDATE payment_attempt SET closed_at = $2 WHERE ord = $1 AND closed_at IS NULL";
+
+/// Whether the provider has said before that it gave all of a payment's money back.
+const GIVEN_BACK: &str = "SELECT 1 FROM payment_event WHERE provider = $1 AND payment_id = $2 \
+     AND kind = 'REFUNDED' AND ord = $3 AND amount_minor >= $4";
+
+/// Other payments of the same order that wait to buy again, or have.
+const RIVALS: &str = "SELECT 1 FROM payment WHERE ord = $1 AND (provider, payment_id) <> ($2, $3) \
+     AND outcome IN ('LATE', 'PAID') LIMIT 1";
+
 /// Events and payments are locked before sales: nothing else ever waits for them.
 pub(super) async fn pay(tx: &Tx, event: &PaymentEvent) -> Result<PayOutcome, Failure> {
     let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
-    if !note_event(tx, event, (PaymentEventKind::Succeeded, None), now).await? {
-        return Ok(PayOutcome::Duplicate);
-    }
+    let new = note_event(tx, event, (PaymentEventKind::Succeeded, None), now).await?;
     let (amount, currency) = (event.amount_minor, event.currency.as_str());
-    let [payment, place] = tx
+    let [payment, given_back, place] = tx
         .pipeline([
             (LOCK_PAYMENT, &[&event.provider, &event.payment_id, &event.order, &amount, &currency, &now]),
+            (GIVEN_BACK, &[&event.provider, &event.payment_id, &event.order, &amount]),
             (PLACE, &[&event.order]),
         ])
         .await?;
-    // A mismatch or a missing order ends nothing: a later event of the same payment may be right.
-    let ended = [PayOutcome::Paid, PayOutcome::RefundDue].map(PayOutcome::as_str);
-    if payment.first().is_some_and(|row| ended.contains(&row.get::<_, &str>("outcome"))) {
+    let earlier = payment.first().map_or("", |row| row.get::<_, &str>("outcome"));
+    // Told again of a payment whose order was not known then: the ledger may know it now.
+    if attempts::is_decided(earlier) || !new && earlier != PayOutcome::NoOrder.as_str() {
         return Ok(PayOutcome::Duplicate);
     }
     let (order, now) = match rows::one(&place, Place::read)? {
@@ -67,14 +76,20 @@ pub(super) async fn pay(tx: &Tx, event: &PaymentEvent) -> Result<PayOutcome, Fai
         }
     };
 
-    let outcome = rules::pay(event, order.as_ref(), now);
+    let outcome = if given_back.is_empty() {
+        // Behind the order's lock: of two late payments, the second sees the first.
+        let rivals = tx.rows((RIVALS, &[&event.order, &event.provider, &event.payment_id])).await?;
+        rules::pay(event, order.as_ref(), !rivals.is_empty(), now)
+    } else {
+        PayOutcome::Refunded
+    };
     let word = outcome.as_str();
     tx.rows((
         DECIDE_PAYMENT,
         &[&event.provider, &event.payment_id, &event.order, &amount, &currency, &word, &now],
     ))
     .await?;
-    settle(tx, outcome, order.as_ref(), now).await?;
+    settle(tx, event, outcome, order.as_ref(), now).await?;
     Ok(outcome)
 }
 
@@ -104,18 +119,30 @@ pub(super) async fn note_event(
     Ok(!new.is_empty())
 }
 
-/// What the outcome does to the order.
-async fn settle(tx: &Tx, outcome: PayOutcome, order: Option<&Order>, now: Timestamp) -> Result<(), Failure> {
+/// What the outcome does to the order, and to the money.
+async fn settle(
+    tx: &Tx,
+    event: &PaymentEvent,
+    outcome: PayOutcome,
+    order: Option<&Order>,
+    now: Timestamp,
+) -> Result<(), Failure> {
     match (outcome, order) {
-        (PayOutcome::Paid, Some(order)) => {
-            tx.rows((MARK_PAID, &[&order.reservation.order, &now])).await?;
-        }
+        (PayOutcome::Paid, Some(order)) => mark_paid(tx, order.reservation.order, now).await?,
         // Pending past its deadline: nobody has expired it yet, so it is done here.
-        (PayOutcome::RefundDue, Some(order)) if order.status == OrderStatus::Pending => {
+        (PayOutcome::Late | PayOutcome::RefundDue, Some(order)) if order.status == OrderStatus::Pending => {
             let id = order.reservation.order;
             close(tx, &[id], OrderStatus::Pending, OrderStatus::Expired, now).await?;
         }
         _ => {}
     }
+    if outcome == PayOutcome::RefundDue {
+        settlement::note_refund_due(tx, &event.provider, &event.payment_id, now).await?;
+    }
     Ok(())
+}
+
+/// Also ends the order's open attempt: nobody needs to ask about it.
+pub(super) async fn mark_paid(tx: &Tx, order: OrderId, now: Timestamp) -> Result<(), Failure> {
+    tx.pipeline([(MARK_PAID, &[&order, &now]), (END_ATTEMPT, &[&order, &now])]).await.map(drop)
 }

@@ -13,8 +13,10 @@ use crate::order::{OrderId, SaleId};
 impl Releases for PostgresLedger {
     async fn releases_due(&self, skip: &[SaleId], limit: usize) -> Result<Vec<ReleaseRow>, BackendError> {
         let sql = "SELECT r.ord, r.sale, r.user_id, s.epoch FROM release_row r JOIN sale s ON s.id = r.sale \
-             WHERE r.sale <> ALL($1) ORDER BY r.id LIMIT $2";
-        self.query_all("read releases", (sql, &[&skip, &at_most(limit)]), |row| {
+             WHERE r.sale <> ALL($1) AND r.due_at <= \
+                 coalesce($3::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) \
+             ORDER BY r.due_at, r.id LIMIT $2";
+        self.query_all("read releases", (sql, &[&skip, &at_most(limit), &self.db.clock()]), |row| {
             Ok(ReleaseRow {
                 order: row.try_get("ord")?,
                 sale: row.try_get("sale")?,

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::{SqliteLedger, payments, rows};
+use super::{Now, SqliteLedger, payments, rows, settlement};
 use crate::clock::Timestamp;
 use crate::fault::BackendError;
-use crate::ledger::attempts::{self, Earlier};
+use crate::ledger::attempts;
 use crate::ledger::{
     Attempts, BeginOutcome, PayOutcome, PaymentAttempt, PaymentAttemptId, PaymentEvidence, ProviderEvent,
     ReceiveOutcome,
@@ -42,8 +42,18 @@ impl Attempts for SqliteLedger {
             .await
     }
 
+    async fn take_attempts(&self, provider: &str, limit: usize) -> Result<Vec<PaymentAttempt>, BackendError> {
+        let (provider, now) = (provider.to_owned(), self.clock.now());
+        self.db.write("take open payments", move |tx| take(tx, &provider, limit, now)).await
+    }
+
+    async fn close_attempt(&self, id: PaymentAttemptId) -> Result<(), BackendError> {
+        let now = self.clock.now();
+        self.db.write("close a payment's attempt", move |tx| close(tx, id, now)).await
+    }
+
     async fn receive(&self, event: &ProviderEvent) -> Result<ReceiveOutcome, BackendError> {
-        let (event, now) = (event.clone(), self.clock.now());
+        let (event, now) = (event.clone(), self.now());
         self.db.write("receive a provider's event", move |tx| receive(tx, &event, now)).await
     }
 
@@ -100,15 +110,58 @@ fn begin(tx: &Connection, order: OrderId, provider: &str, now: Timestamp) -> rus
     let id = PaymentAttemptId::derived(provider, order.reservation.order);
 
     tx.prepare_cached(
-        "INSERT INTO payment_attempt (id, ord, provider, begun_at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+        "INSERT INTO payment_attempt (id, ord, provider, begun_at, ask_at) VALUES (?1, ?2, ?3, ?4, ?5) \
+         ON CONFLICT DO NOTHING",
     )?
-    .execute((id, order.reservation.order, provider, now))?;
+    .execute((id, order.reservation.order, provider, now, order.expires_at))?;
     let attempt =
         tx.prepare_cached("SELECT * FROM payment_attempt WHERE id = ?1")?.query_row([id], attempt)?;
     Ok(BeginOutcome::Begun(attempt, Box::new(order)))
 }
 
-fn receive(tx: &Connection, event: &ProviderEvent, now: Timestamp) -> rusqlite::Result<ReceiveOutcome> {
+/// The provider of a closed order's open attempt is asked at once.
+pub(super) fn ask_now(tx: &Connection, order: OrderId, now: Timestamp) -> rusqlite::Result<()> {
+    tx.prepare_cached("UPDATE payment_attempt SET ask_at = ?2 WHERE ord = ?1 AND closed_at IS NULL")?
+        .execute((order, now))?;
+    Ok(())
+}
+
+fn take(
+    tx: &Connection,
+    provider: &str,
+    limit: usize,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<PaymentAttempt>> {
+    let due: Vec<(PaymentAttempt, u32)> = tx
+        .prepare_cached(
+            "SELECT a.* FROM payment_attempt a JOIN orders o ON o.id = a.ord \
+             WHERE a.provider = ?1 AND a.closed_at IS NULL AND a.reference IS NOT NULL AND a.ask_at < ?2 \
+             AND (o.status <> 'PENDING' OR o.expires_at < ?2) ORDER BY a.ask_at, a.id LIMIT ?3",
+        )?
+        .query_map((provider, now, rows::signed(limit as u64)), |row| Ok((attempt(row)?, row.get("asks")?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut again =
+        tx.prepare_cached("UPDATE payment_attempt SET ask_at = ?2, asks = asks + 1 WHERE id = ?1")?;
+    for (it, asks) in &due {
+        again.execute((it.id, now.plus(attempts::ask_gap(*asks))))?;
+    }
+    Ok(due.into_iter().map(|(it, _)| it).collect())
+}
+
+fn close(tx: &Connection, id: PaymentAttemptId, now: Timestamp) -> rusqlite::Result<()> {
+    tx.prepare_cached("UPDATE payment_attempt SET closed_at = ?2 WHERE id = ?1 AND closed_at IS NULL")?
+        .execute((id, now))?;
+    tx.prepare_cached(
+        "UPDATE orders SET hold_until = expires_at WHERE status = 'PENDING' AND hold_until > expires_at \
+         AND id = (SELECT ord FROM payment_attempt WHERE id = ?1) \
+         AND NOT EXISTS (SELECT 1 FROM payment_attempt a \
+             WHERE a.ord = orders.id AND a.closed_at IS NULL AND a.reference IS NOT NULL)",
+    )?
+    .execute([id])?;
+    Ok(())
+}
+
+fn receive(tx: &Connection, event: &ProviderEvent, now: Now) -> rusqlite::Result<ReceiveOutcome> {
     let payment = &event.payment;
     let named: Vec<PaymentAttempt> = tx
         .prepare_cached(
@@ -116,17 +169,18 @@ fn receive(tx: &Connection, event: &ProviderEvent, now: Timestamp) -> rusqlite::
         )?
         .query_map((event.attempt, &payment.provider, &payment.payment_id), attempt)?
         .collect::<rusqlite::Result<_>>()?;
-    let earlier = tx
-        .prepare_cached("SELECT ord, outcome FROM payment WHERE provider = ?1 AND payment_id = ?2")?
-        .query_row((&payment.provider, &payment.payment_id), |row| {
-            Ok(Earlier { order: row.get("ord")?, outcome: row.get("outcome")? })
-        })
-        .optional()?;
+    let key = settlement::key_of(payment);
+    let earlier = settlement::payment(tx, &key)?;
     match attempts::weigh(event, &named, earlier.as_ref()) {
         ControlFlow::Continue(()) => Ok(ReceiveOutcome::Decided(payments::pay(tx, payment, now)?)),
         ControlFlow::Break(outcome) => {
-            let new = payments::note_event(tx, payment, (event.kind, Some(outcome)), now)?;
-            Ok(if new { outcome } else { ReceiveOutcome::Decided(PayOutcome::Duplicate) })
+            if !payments::note_event(tx, payment, (event.kind, Some(outcome)), now.at)? {
+                return Ok(ReceiveOutcome::Decided(PayOutcome::Duplicate));
+            }
+            if attempts::came_back(event, earlier.as_ref()) {
+                settlement::came_back(tx, &key, now)?;
+            }
+            Ok(outcome)
         }
     }
 }

@@ -16,13 +16,19 @@ impl Books for SqliteLedger {
 
     async fn backlog(&self) -> Result<Backlog, BackendError> {
         let sql = "SELECT (SELECT count(*) FROM release_row) AS release_rows, \
-             (SELECT count(*) FROM dead_letter WHERE closed_at IS NULL) AS open_dead_letters";
+             (SELECT count(*) FROM dead_letter WHERE closed_at IS NULL) AS open_dead_letters, \
+             (SELECT count(*) FROM payment WHERE outcome = 'LATE') AS late_payments, \
+             (SELECT count(*) FROM refund WHERE state = 'DUE') AS refunds_due, \
+             (SELECT count(*) FROM refund WHERE state = 'REFUSED') AS refunds_refused";
         self.db
             .read("count what waits", move |tx| {
                 tx.prepare_cached(sql)?.query_row([], |row| {
                     Ok(Backlog {
                         release_rows: rows::count(row, "release_rows")?,
                         open_dead_letters: rows::count(row, "open_dead_letters")?,
+                        late_payments: rows::count(row, "late_payments")?,
+                        refunds_due: rows::count(row, "refunds_due")?,
+                        refunds_refused: rows::count(row, "refunds_refused")?,
                     })
                 })
             })
@@ -43,15 +49,19 @@ fn books(tx: &Connection) -> rusqlite::Result<BookSnapshot> {
             let from = from.is_some().then(|| rows::word::<OrderStatus>(row, "from_status")).transpose()?;
             Ok((row.get("ord")?, from, rows::word(row, "to_status")?))
         })?,
-        payments: all(tx, "SELECT provider, payment_id, ord, outcome, amount_minor FROM payment", |row| {
-            let (provider, id): (String, String) = (row.get(0)?, row.get(1)?);
-            Ok(PaymentRow {
-                payment: format!("{provider}/{id}"),
-                order: row.get(2)?,
-                outcome: row.get(3)?,
-                amount_minor: row.get(4)?,
-            })
-        })?,
+        payments: all(
+            tx,
+            "SELECT provider, payment_id, coalesce(retake, ord), outcome, amount_minor FROM payment",
+            |row| {
+                let (provider, id): (String, String) = (row.get(0)?, row.get(1)?);
+                Ok(PaymentRow {
+                    payment: format!("{provider}/{id}"),
+                    order: row.get(2)?,
+                    outcome: row.get(3)?,
+                    amount_minor: row.get(4)?,
+                })
+            },
+        )?,
         releases: all(tx, "SELECT ord FROM release_row", |row| row.get(0))?,
         positions: all(tx, "SELECT topic, part, next FROM queue_offset", record::position)?,
         barriers: all(tx, "SELECT sale, epoch, topic, part, barrier AS next FROM epoch_barrier", |row| {

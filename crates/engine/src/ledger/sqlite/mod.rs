@@ -13,14 +13,16 @@ mod record;
 mod restocks;
 mod rows;
 mod sales;
+mod settlement;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use db::Db;
 
 /// Why the ledger's file cannot be opened.
@@ -45,16 +47,32 @@ pub enum SqliteError {
 }
 
 /// The schema's steps; a file at version n has the first n.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("migrations/0001_first.sql"),
     include_str!("migrations/0002_dead_letters_closed.sql"),
     include_str!("migrations/0003_payment_attempts.sql"),
+    include_str!("migrations/0004_settlement.sql"),
 ];
+
+/// The time of a transaction, and how far the moments of release are spread behind it.
+#[derive(Clone, Copy)]
+struct Now {
+    at: Timestamp,
+    release_spread: Duration,
+}
+
+impl Now {
+    /// When units of an order that is closed now go back.
+    fn release_at(self) -> Timestamp {
+        self.at.plus(self.release_spread.mul_f64(rand::random::<f64>()))
+    }
+}
 
 /// The embedded ledger. Its file belongs to one process at a time.
 pub struct SqliteLedger {
     db: Db,
     clock: Arc<dyn Clock>,
+    release_spread: Duration,
 }
 
 impl SqliteLedger {
@@ -63,7 +81,19 @@ impl SqliteLedger {
     /// # Errors
     /// See [`SqliteError`].
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, SqliteError> {
-        Ok(Self { db: Db::open(path, migrate)?, clock })
+        Ok(Self { db: Db::open(path, migrate)?, clock, release_spread: Duration::ZERO })
+    }
+
+    /// Lets units return at a random moment within `spread` behind their order's end.
+    #[must_use]
+    pub fn with_release_spread(mut self, spread: Duration) -> Self {
+        self.release_spread = spread;
+        self
+    }
+
+    /// What a transaction that closes orders must know.
+    fn now(&self) -> Now {
+        Now { at: self.clock.now(), release_spread: self.release_spread }
     }
 }
 

@@ -3,13 +3,13 @@
 use async_trait::async_trait;
 use rusqlite::Connection;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use super::rows::{self, ORDER_COLUMNS, signed};
-use super::{SqliteLedger, record};
-use crate::clock::Timestamp;
+use super::{Now, SqliteLedger, attempts, record};
 use crate::delivery::{Batch, Position};
 use crate::fault::BackendError;
-use crate::ledger::{CancelOutcome, Orders, Positions, RecordOutcome, ReleaseRow, Releases, rules};
+use crate::ledger::{CancelOutcome, Expired, Orders, Positions, RecordOutcome, ReleaseRow, Releases, rules};
 use crate::order::{Order, OrderId, OrderPlaced, OrderStatus, SaleId, UserId};
 
 #[async_trait]
@@ -19,9 +19,9 @@ impl Orders for SqliteLedger {
         self.db.write("record a batch", move |tx| record::record(tx, &batch, now)).await
     }
 
-    async fn expire(&self, limit: usize) -> Result<u64, BackendError> {
-        let now = self.clock.now();
-        self.db.write("expire orders", move |tx| expire(tx, limit, now)).await
+    async fn expire(&self, limit: usize, hold: Duration) -> Result<Expired, BackendError> {
+        let now = self.now();
+        self.db.write("expire orders", move |tx| expire(tx, limit, hold, now)).await
     }
 
     async fn cancel(
@@ -30,7 +30,7 @@ impl Orders for SqliteLedger {
         user: &UserId,
         queued: Option<&OrderPlaced>,
     ) -> Result<CancelOutcome, BackendError> {
-        let (user, queued, now) = (user.clone(), queued.cloned(), self.clock.now());
+        let (user, queued, now) = (user.clone(), queued.cloned(), self.now());
         self.db.write("cancel an order", move |tx| cancel(tx, id, &user, queued.as_ref(), now)).await
     }
 
@@ -81,24 +81,36 @@ impl Orders for SqliteLedger {
     }
 }
 
-fn expire(tx: &Connection, limit: usize, now: Timestamp) -> rusqlite::Result<u64> {
+fn expire(tx: &Connection, limit: usize, hold: Duration, now: Now) -> rusqlite::Result<Expired> {
     let sql = format!(
-        "SELECT {ORDER_COLUMNS} FROM orders WHERE status = 'PENDING' AND hold_until < ?1 ORDER BY hold_until, id LIMIT ?2"
+        "SELECT {ORDER_COLUMNS}, EXISTS (SELECT 1 FROM payment_attempt a \
+             WHERE a.ord = orders.id AND a.closed_at IS NULL AND a.reference IS NOT NULL) AS paying \
+         FROM orders WHERE status = 'PENDING' AND hold_until < ?1 ORDER BY hold_until, id LIMIT ?2"
     );
     let mut statement = tx.prepare_cached(&sql)?;
-    let due: Vec<_> = statement.query_map((now, signed(limit as u64)), rows::order)?.collect();
-    let mut closed = 0;
-    for order in due {
+    let due: Vec<_> = statement
+        .query_map((now.at, signed(limit as u64)), |row| Ok((rows::order(row)?, row.get("paying")?)))?
+        .collect();
+    let mut expired = Expired::default();
+    for read in due {
         // One bad row does not stop the others: it is named once a step and left for the staff.
-        match order {
-            Ok(order) => {
-                rows::close_order(tx, &order, OrderStatus::Expired, now)?;
-                closed += 1;
+        let (order, paying) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::error!(%error, "an order that is due cannot be read");
+                continue;
             }
-            Err(error) => tracing::error!(%error, "an order that is due cannot be read"),
+        };
+        if let Some(until) = rules::held_until(&order, paying, hold, now.at) {
+            tx.prepare_cached("UPDATE orders SET hold_until = ?2 WHERE id = ?1")?
+                .execute((order.reservation.order, until))?;
+            expired.held += 1;
+        } else {
+            rows::close_order(tx, &order, OrderStatus::Expired, now)?;
+            expired.closed += 1;
         }
     }
-    Ok(closed)
+    Ok(expired)
 }
 
 fn cancel(
@@ -106,7 +118,7 @@ fn cancel(
     id: OrderId,
     user: &UserId,
     queued: Option<&OrderPlaced>,
-    now: Timestamp,
+    now: Now,
 ) -> rusqlite::Result<CancelOutcome> {
     let known = rows::find_order(tx, id)?;
     let Some(order) = known else {
@@ -115,9 +127,9 @@ fn cancel(
         else {
             return Ok(CancelOutcome::Unknown);
         };
-        let order = rules::stillborn(placed, OrderStatus::Cancelled, None, now);
-        rows::insert_order(tx, &order, None, now)?;
-        rows::note_release(tx, &order.reservation)?;
+        let order = rules::stillborn(placed, OrderStatus::Cancelled, None, now.at);
+        rows::insert_order(tx, &order, None, now.at)?;
+        rows::note_release(tx, &order.reservation, now.release_at())?;
         return Ok(CancelOutcome::Cancelled(order));
     };
     if order.reservation.user != *user {
@@ -127,6 +139,7 @@ fn cancel(
         ControlFlow::Break(answer) => Ok(answer),
         ControlFlow::Continue(order) => {
             rows::close_order(tx, &order, OrderStatus::Cancelled, now)?;
+            attempts::ask_now(tx, id, now.at)?;
             Ok(CancelOutcome::Cancelled(Order { status: OrderStatus::Cancelled, ..order }))
         }
     }
@@ -135,14 +148,15 @@ fn cancel(
 #[async_trait]
 impl Releases for SqliteLedger {
     async fn releases_due(&self, skip: &[SaleId], limit: usize) -> Result<Vec<ReleaseRow>, BackendError> {
-        let skip = serde_json::to_string(skip).unwrap_or_else(|_| "[]".to_owned());
+        let (skip, now) = (serde_json::to_string(skip).unwrap_or_else(|_| "[]".to_owned()), self.clock.now());
         self.db
             .read("read releases", move |tx| {
                 let mut statement = tx.prepare_cached(
                     "SELECT r.ord, r.sale, r.user, s.epoch FROM release_row r JOIN sale s ON s.id = r.sale \
-                     WHERE r.sale NOT IN (SELECT value FROM json_each(?1)) ORDER BY r.id LIMIT ?2",
+                     WHERE r.due_at <= ?3 AND r.sale NOT IN (SELECT value FROM json_each(?1)) \
+                     ORDER BY r.due_at, r.id LIMIT ?2",
                 )?;
-                let rows = statement.query_map((skip, signed(limit as u64)), |row| {
+                let rows = statement.query_map((skip, signed(limit as u64), now), |row| {
                     Ok(ReleaseRow {
                         order: row.get("ord")?,
                         sale: row.get("sale")?,
@@ -166,12 +180,12 @@ impl Releases for SqliteLedger {
     }
 
     async fn ensure_releases(&self, orders: &[OrderId]) -> Result<(), BackendError> {
-        let orders = orders.to_vec();
+        let (orders, now) = (orders.to_vec(), self.clock.now());
         self.db
             .write("make sure of releases", move |tx| {
                 for id in orders {
                     if let Some(order) = rows::find_order(tx, id)?.filter(|order| !order.status.is_live()) {
-                        rows::note_release(tx, &order.reservation)?;
+                        rows::note_release(tx, &order.reservation, now)?;
                     }
                 }
                 Ok(())

@@ -77,7 +77,7 @@ pub(super) fn write_one(
         taken.add(&order);
         taken.write(tx)?;
     } else {
-        rows::note_release(tx, &order.reservation)?;
+        rows::note_release(tx, &order.reservation, now)?;
     }
     Ok(order)
 }
@@ -238,7 +238,7 @@ fn reject(
 ) -> rusqlite::Result<()> {
     let order = rules::stillborn(placed, OrderStatus::Rejected, Some(reason), now);
     if rows::insert_order(tx, &order, place, now)? {
-        rows::note_release(tx, &order.reservation)?;
+        rows::note_release(tx, &order.reservation, now)?;
     }
     Ok(())
 }

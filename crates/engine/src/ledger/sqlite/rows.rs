@@ -7,6 +7,7 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, 
 use rusqlite::{Connection, OptionalExtension, Row};
 use uuid::Uuid;
 
+use super::Now;
 use crate::clock::Timestamp;
 use crate::ledger::PaymentAttemptId;
 use crate::order::{
@@ -101,7 +102,7 @@ pub(super) fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
     u64::try_from(value).map_err(|_| bad_column(column, InvalidValue("a count is not negative")))
 }
 
-fn money(row: &Row<'_>, column: &str) -> rusqlite::Result<Money> {
+pub(super) fn money(row: &Row<'_>, column: &str) -> rusqlite::Result<Money> {
     let currency: Currency = word(row, "currency")?;
     Ok(Money { minor: row.get(column)?, currency })
 }
@@ -211,13 +212,17 @@ pub(super) fn note_step(
     Ok(())
 }
 
-/// Units of this order shall go back to the stock.
-pub(super) fn note_release(connection: &Connection, order: &Reservation) -> rusqlite::Result<()> {
+/// Units of this order shall go back to the stock, from `due_at` on.
+pub(super) fn note_release(
+    connection: &Connection,
+    order: &Reservation,
+    due_at: Timestamp,
+) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
-            "INSERT INTO release_row (ord, sale, user) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
+            "INSERT INTO release_row (ord, sale, user, due_at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
         )?
-        .execute((order.order, order.sale, &order.user))?;
+        .execute((order.order, order.sale, &order.user, due_at))?;
     Ok(())
 }
 
@@ -227,7 +232,7 @@ pub(super) fn close_order(
     connection: &Connection,
     order: &Order,
     to: OrderStatus,
-    now: Timestamp,
+    now: Now,
 ) -> rusqlite::Result<()> {
     let it = &order.reservation;
     let changed = connection
@@ -243,8 +248,8 @@ pub(super) fn close_order(
     connection
         .prepare_cached("UPDATE buyer SET units = units - ?3 WHERE sale = ?1 AND user = ?2")?
         .execute((it.sale, &it.user, it.units))?;
-    note_step(connection, it.order, Some(order.status), to, now)?;
-    note_release(connection, it)
+    note_step(connection, it.order, Some(order.status), to, now.at)?;
+    note_release(connection, it, now.release_at())
 }
 
 /// A new row, whatever its status. Answers whether it was inserted.

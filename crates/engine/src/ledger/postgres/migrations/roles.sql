@@ -34,14 +34,15 @@ GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO doorbuster_gateway, doorbuste
 -- and replay or drop dead letters.
 GRANT INSERT ON "{schema}".sale, "{schema}".item, "{schema}".buyer, "{schema}".orders, "{schema}".order_event,
     "{schema}".release_row, "{schema}".payment, "{schema}".payment_event,
-    "{schema}".payment_attempt, "{schema}".restock TO doorbuster_gateway;
+    "{schema}".payment_attempt, "{schema}".refund, "{schema}".restock TO doorbuster_gateway;
 GRANT UPDATE (state, opens_at, epoch, recorded_seq, fence_reason, fence_token, fence_since)
     ON "{schema}".sale TO doorbuster_gateway;
 GRANT UPDATE (quantity, sold, paid) ON "{schema}".item TO doorbuster_gateway;
 GRANT UPDATE (units) ON "{schema}".buyer TO doorbuster_gateway;
 GRANT UPDATE (status) ON "{schema}".orders TO doorbuster_gateway;
-GRANT UPDATE (ord, amount_minor, currency, outcome, at) ON "{schema}".payment TO doorbuster_gateway;
-GRANT UPDATE (reference, url) ON "{schema}".payment_attempt TO doorbuster_gateway;
+GRANT UPDATE (ord, amount_minor, currency, outcome, at, retake) ON "{schema}".payment TO doorbuster_gateway;
+GRANT UPDATE (reference, url, closed_at, ask_at) ON "{schema}".payment_attempt TO doorbuster_gateway;
+GRANT UPDATE (state, reference, said, due_at) ON "{schema}".refund TO doorbuster_gateway;
 GRANT UPDATE (state) ON "{schema}".restock TO doorbuster_gateway;
 GRANT UPDATE (closed_at, closed_how, closed_by, closed_reason) ON "{schema}".dead_letter TO doorbuster_gateway;
 
@@ -56,13 +57,18 @@ GRANT UPDATE (units) ON "{schema}".buyer TO doorbuster_recorder;
 GRANT UPDATE (next) ON "{schema}".queue_offset TO doorbuster_recorder, doorbuster_keeper;
 GRANT UPDATE (barrier) ON "{schema}".epoch_barrier TO doorbuster_keeper, doorbuster_gateway;
 
--- Keepers: expire, release, restock, rebuild, and the sales' clock.
+-- Keepers: expire, release, restock, rebuild, and the sales' clock; they ask payment providers, settle
+-- late payments and give money back.
 GRANT INSERT ON "{schema}".order_event, "{schema}".release_row, "{schema}".epoch_barrier,
-    "{schema}".queue_offset TO doorbuster_keeper;
+    "{schema}".queue_offset, "{schema}".orders, "{schema}".payment, "{schema}".payment_event,
+    "{schema}".refund TO doorbuster_keeper;
+GRANT UPDATE (ord, amount_minor, currency, outcome, at, retake) ON "{schema}".payment TO doorbuster_keeper;
+GRANT UPDATE (closed_at, ask_at, asks) ON "{schema}".payment_attempt TO doorbuster_keeper;
+GRANT UPDATE (state, reference, said, tries, due_at) ON "{schema}".refund TO doorbuster_keeper;
 GRANT UPDATE (state, opens_at, epoch, recorded_seq, fence_reason, fence_token, fence_since)
     ON "{schema}".sale TO doorbuster_keeper;
 GRANT UPDATE (quantity, sold, paid) ON "{schema}".item TO doorbuster_keeper;
 GRANT UPDATE (units) ON "{schema}".buyer TO doorbuster_keeper;
-GRANT UPDATE (status) ON "{schema}".orders TO doorbuster_keeper;
+GRANT UPDATE (status, hold_until) ON "{schema}".orders TO doorbuster_keeper;
 GRANT UPDATE (state) ON "{schema}".restock TO doorbuster_keeper;
 GRANT UPDATE (ord), DELETE ON "{schema}".release_row TO doorbuster_keeper;
