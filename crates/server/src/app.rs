@@ -16,8 +16,8 @@ use doorbuster_engine::observed::Observed;
 use doorbuster_engine::sale::{Catalog, Sale, SaleState};
 use doorbuster_engine::stock::BucketId;
 use doorbuster_engine::workers::{
-    Backends, Backpressure, Expirer, Rebuilder, Reconciler, Recorder, Releaser, Restocker, Running,
-    SaleClock, Sweeper, Watch, WatchLimits, Watchdog, Worker, start,
+    Backends, Backpressure, Expirer, LatePolicy, Rebuilder, Reconciler, Recorder, Releaser, Restocker,
+    Running, SaleClock, Settler, Sweeper, Watch, WatchLimits, Watchdog, Worker, start,
 };
 use futures_util::future::{join, join_all};
 use tokio::sync::watch as signal;
@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 
 use crate::admin::{self, AdminListener, Tokens};
 use crate::backend::{self, Opened, ServerClocks};
-use crate::config::{Config, Role};
+use crate::config::{Config, LateName, ProviderName, Role};
 use crate::hot::{self, Bound, Front, PublicListener};
 use crate::metrics::Metrics;
 use crate::pages::Site;
@@ -150,13 +150,20 @@ impl App {
             Arc::new(Watchdog::new(config.server.recorder_stall_max, Arc::new(SystemClock::new())))
         });
         let bound = bind(config)?;
-        let payments = match &bound {
-            Some(bound) => Payments::open(config, bound.address, &shared.backends.clock)?.map(Arc::new),
-            None => None,
+        let keeper = config.server.roles.contains(&Role::Keeper);
+        let payments = if bound.is_some() || keeper {
+            let listener = bound.as_ref().map(|bound| bound.address);
+            Payments::open(config, listener, &shared.backends.clock)?.map(Arc::new)
+        } else {
+            None
         };
         let mut measured = workers(&shared, &observed, limits, config, watchdog.as_ref());
         if let Some(sandbox) = payments.as_ref().and_then(|it| it.sandbox()) {
             measured.push((Box::new(sandbox.sender()), SANDBOX_PAUSE));
+        }
+        if let Some(payments) = payments.as_ref().filter(|_| keeper) {
+            let backends = observed.for_workers(shared.backends.clone());
+            measured.extend(payments.workers(&backends, config.payments.reread));
         }
         let measured = measured.into_iter();
         let workers = start(measured.map(|(worker, idle)| (observed.worker(worker), idle)).collect());
@@ -307,9 +314,17 @@ fn workers(
         workers.push((watchdog.over(Box::new(Recorder::new(backends(), ms(250)))), ms(0)));
     }
     if config.server.roles.contains(&Role::Keeper) {
-        workers.extend::<[(Box<dyn Worker>, Duration); 7]>([
+        // Without a provider nobody can be asked, so nobody is waited for.
+        let asked = config.payments.provider != ProviderName::None;
+        let hold = if asked { config.payments.hold } else { Duration::ZERO };
+        let late = match config.payments.late {
+            LateName::Retake => LatePolicy::Retake,
+            LateName::Refund => LatePolicy::Refund,
+        };
+        workers.extend::<[(Box<dyn Worker>, Duration); 8]>([
             (Box::new(Sweeper::new(backends())), ms(500)),
-            (Box::new(Expirer::new(backends())), ms(200)),
+            (Box::new(Expirer::new(backends()).holding(hold)), ms(200)),
+            (Box::new(Settler::new(backends(), late)), ms(250)),
             (Box::new(Releaser::new(backends())), ms(50)),
             (Box::new(Restocker::new(backends())), ms(500)),
             (Box::new(Rebuilder::new(backends(), lease)), ms(50)),

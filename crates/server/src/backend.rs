@@ -90,7 +90,7 @@ pub async fn open(config: &Config, clock: Arc<dyn Clock>, clocks: ServerClocks) 
     let folder = config.data.dir.as_path();
     let lock = if config.uses_data_dir() { Some(DirectoryLock::take(folder)?) } else { None };
     let ledger = match config.ledger.backend {
-        LedgerBackend::Sqlite => sqlite(folder, &clock)?,
+        LedgerBackend::Sqlite => sqlite(folder, config, &clock)?,
         LedgerBackend::Postgres => servers::postgres(config, clocks, &clock).await?,
     };
     let positions = ledger.positions().await?;
@@ -157,9 +157,10 @@ pub async fn open_embedded(folder: &Path, clock: Arc<dyn Clock>) -> anyhow::Resu
     open(&Config::read(None, [], &flags)?, clock, ServerClocks::Own).await
 }
 
-fn sqlite(folder: &Path, clock: &Arc<dyn Clock>) -> anyhow::Result<Arc<dyn Ledger>> {
+fn sqlite(folder: &Path, config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<Arc<dyn Ledger>> {
     let ledger = SqliteLedger::open(&folder.join("ledger.sqlite"), Arc::clone(clock));
-    Ok(Arc::new(ledger.with_context(|| format!("the ledger in {} cannot be opened", folder.display()))?))
+    let ledger = ledger.with_context(|| format!("the ledger in {} cannot be opened", folder.display()))?;
+    Ok(Arc::new(ledger.with_release_spread(config.sale.release_spread)))
 }
 
 fn log(folder: &Path, positions: &[Position], clock: &Arc<dyn Clock>) -> anyhow::Result<Arc<dyn Queue>> {

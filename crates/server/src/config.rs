@@ -24,7 +24,7 @@ pub use backends::{
     SaslMechanism, Stock, StockBackend,
 };
 pub use layers::InvalidConfig;
-pub use payments::{Payments, ProviderName, Stripe};
+pub use payments::{LateName, Payments, ProviderName, Stripe};
 pub use schema::schema;
 
 use schema::DurationText;
@@ -157,6 +157,12 @@ pub struct Jwt {
     pub lifetime_max: Duration,
 }
 
+/// A unit is held from others for no longer than this behind its order's deadline.
+const HOLD_MOST: Duration = Duration::from_secs(600);
+
+/// A unit can be bought again a second and a half behind its order's end.
+const RELEASE_SPREAD_MOST: Duration = Duration::from_secs(1);
+
 /// Sales.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -165,6 +171,9 @@ pub struct Sale {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "DurationText")]
     pub preheat_lead: Duration,
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "DurationText")]
+    pub release_spread: Duration,
 }
 
 /// Logs.
@@ -265,9 +274,19 @@ impl Config {
             ("server.recorder_stall_max", self.server.recorder_stall_max),
             ("payments.timeout", self.payments.timeout),
             ("payments.webhook_tolerance", self.payments.webhook_tolerance),
+            ("payments.reread", self.payments.reread),
         ] {
             if value.is_zero() {
                 wrong.push(format!("`{key}` must be longer than nothing"));
+            }
+        }
+        for (key, value, most) in [
+            ("payments.hold", self.payments.hold, HOLD_MOST),
+            ("sale.release_spread", self.sale.release_spread, RELEASE_SPREAD_MOST),
+        ] {
+            if value > most {
+                let most = humantime::format_duration(most);
+                wrong.push(format!("`{key}` must be at most {most}"));
             }
         }
         for (key, value) in [

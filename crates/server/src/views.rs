@@ -44,6 +44,9 @@ pub(crate) fn my_order(order: &MyOrder) -> wire::OrderView {
         reserved_at: time(it.reserved_at),
         expires_at: order.expires_at.map(time),
         reason: order.reason.map(str::to_owned),
+        retake_of: it.retake_of.map(|id| id.to_string()),
+        retaken_by: order.aftermath.retaken_by.map(|id| id.to_string()),
+        refund: order.aftermath.refund.map(|state| wire::RefundState { status: state.as_str().to_owned() }),
     }
 }
 

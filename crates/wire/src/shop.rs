@@ -53,6 +53,23 @@ pub struct OrderView {
     /// Why the ledger refused it; only with `REJECTED`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The expired order whose late payment this one buys again for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retake_of: Option<String>,
+    /// The order that bought again for this one's late payment; only with one order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retaken_by: Option<String>,
+    /// Where the money that is given back stands; only with one order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refund: Option<RefundState>,
+}
+
+/// Where the money that is given back for an order stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RefundState {
+    /// `DUE`: the provider is being asked; `DONE`; `REFUSED`: the staff has to give it back.
+    pub status: String,
 }
 
 /// Where a buyer pays for an order.

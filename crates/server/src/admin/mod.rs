@@ -2,6 +2,7 @@
 
 mod dead_letters;
 mod orders;
+mod refunds;
 mod repair;
 mod sales;
 mod tokens;
@@ -111,6 +112,10 @@ fn router(state: AdminState) -> Router {
         .route("/admin/api/sales/{sale}/orders", get(orders::list))
         .route("/admin/api/orders/{order}", get(orders::show))
         .route("/admin/api/orders/{order}/mark-paid", post(orders::mark_paid))
+        .route("/admin/api/orders/{order}/refund", post(refunds::refund_order))
+        .route("/admin/api/refunds", get(refunds::list))
+        .route("/admin/api/refunds/close", post(refunds::close))
+        .route("/admin/api/refunds/retry", post(refunds::retry))
         .route("/admin/api/dead-letters", get(dead_letters::list))
         .route("/admin/api/dead-letters/{letter}", get(dead_letters::show).delete(dead_letters::drop_letter))
         .route("/admin/api/dead-letters/{letter}/replay", post(dead_letters::replay))

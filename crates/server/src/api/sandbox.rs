@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::{ApiState, InPath};
+use super::{ApiState, InPath, fresh_json};
 use crate::pages;
 use crate::payments::sandbox::page::{self, Done, Language};
 use crate::payments::sandbox::{Choice, Sandbox};
@@ -25,6 +25,8 @@ pub(super) struct Asked {
     choice: Option<String>,
     /// What was chosen a moment ago.
     done: Option<String>,
+    /// Asks how the page's attempt stands, as data.
+    state: Option<String>,
 }
 
 type AskedQuery = Result<Query<Asked>, QueryRejection>;
@@ -37,6 +39,12 @@ pub(super) async fn show(
     headers: HeaderMap,
 ) -> Response {
     let asked = asked.map(|Query(asked)| asked).unwrap_or_default();
+    if asked.state.is_some()
+        && let Some(sandbox) = sandbox(&state)
+        && let Some(bill) = sandbox.unseal(&sealed)
+    {
+        return fresh_json(&sandbox.state(&bill));
+    }
     let language = Language::of(asked.lang.as_deref(), &headers);
     let done = asked.done.as_deref().and_then(|word| match word {
         "crowded" => Some(Done::Crowded),

@@ -141,6 +141,7 @@ fn postgres_options(config: &Config) -> anyhow::Result<PostgresOptions> {
             config::PostgresTls::VerifyFull => PostgresTls::VerifyFull { ca_file: named(&keys.ca_file) },
         },
         migrate: keys.migrate,
+        release_spread: config.sale.release_spread,
         ..PostgresOptions::new(url)
     })
 }

@@ -40,6 +40,9 @@ fn remedy(error: &anyhow::Error) -> Option<&'static str> {
         AdminError::Refused { error, .. } if error == "SALE_NOT_FOUND" => {
             Some("`doorbuster sale list` shows every sale with its id")
         }
+        AdminError::Refused { error, .. } if error == "REFUND_NOT_FOUND" => {
+            Some("`doorbuster refund list` shows every refund with its provider and its payment")
+        }
         AdminError::Refused { error, .. } if error == "DEAD_LETTER_NOT_FOUND" => {
             Some("`doorbuster dead-letter list --closed` shows every letter with its number")
         }
@@ -68,6 +71,7 @@ mod tests {
         for (error, says) in [
             (refused(401, "UNAUTHENTICATED"), "--admin-token-file"),
             (refused(404, "SALE_NOT_FOUND"), "sale list"),
+            (refused(404, "REFUND_NOT_FOUND"), "refund list"),
             (refused(404, "DEAD_LETTER_NOT_FOUND"), "dead-letter list"),
             (refused(404, "NOT_FOUND"), "not the buyers' listener"),
             (unreachable, "doorbuster serve"),

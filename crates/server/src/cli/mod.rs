@@ -18,6 +18,7 @@ mod migrate;
 mod order;
 mod output;
 mod rebuild;
+mod refund;
 mod rehearse;
 mod repair;
 mod report_file;
@@ -60,6 +61,8 @@ enum Command {
     Order(order::OrderArgs),
     /// Look at records that could not be applied, apply them again or give them up
     DeadLetter(dead_letter::DeadLetterArgs),
+    /// Look at money that is to be given back, and settle what a provider refuses
+    Refund(refund::RefundArgs),
     /// Mint access tokens for try-outs
     Token(token::TokenArgs),
     /// Look at a PostgreSQL ledger's schema, and bring it up to date
@@ -155,6 +158,7 @@ fn run(command: Command) -> anyhow::Result<Verdict> {
             Command::Sale(args) => sale::run(args).await,
             Command::Order(args) => order::run(args).await,
             Command::DeadLetter(args) => dead_letter::run(args).await,
+            Command::Refund(args) => refund::run(args).await,
             Command::Token(args) => token::run(&args),
             Command::Migrate(args) => migrate::run(args).await,
             Command::Audit(args) => audit::run(args).await,

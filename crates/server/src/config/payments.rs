@@ -23,6 +23,15 @@ pub enum ProviderName {
     Stripe,
 }
 
+/// What becomes of a payment that comes too late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "config.default.toml says what the words mean")]
+pub enum LateName {
+    Retake,
+    Refund,
+}
+
 /// Payments at a provider.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -39,6 +48,13 @@ pub struct Payments {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "DurationText")]
     pub timeout: Duration,
+    pub late: LateName,
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "DurationText")]
+    pub hold: Duration,
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "DurationText")]
+    pub reread: Duration,
     pub stripe: Stripe,
 }
 

@@ -5,10 +5,13 @@
 //! 1. Starting the same attempt again is the same payment: buyers who click twice pay once.
 //! 2. Nothing of a webhook is believed before its signature is: [`Refusal`] says why it is not.
 //! 3. An event names an attempt of ours; what is about anything else is [`Verified::Other`].
+//! 4. An attempt that was ended cannot be paid any more, or was paid: [`Ended`] says which.
+//! 5. A refund that is asked for again is the same refund.
 //!
 //! No call to a provider holds a lock or a transaction: the attempt is written down first, the
 //! provider is asked, and what it answered is noted. Each call ends by `payments.timeout`.
 
+mod keeping;
 pub(crate) mod sandbox;
 mod signature;
 mod stripe;
@@ -23,12 +26,14 @@ use axum::http::HeaderMap;
 use doorbuster_engine::clock::{Clock, Timestamp};
 use doorbuster_engine::engine::Engine;
 use doorbuster_engine::fault::BackendError;
-use doorbuster_engine::ledger::{PaymentAttempt, ProviderEvent, ReceiveOutcome};
+use doorbuster_engine::ledger::{PaymentAttempt, ProviderEvent, ReceiveOutcome, Refund};
 use doorbuster_engine::my_orders::BeginPaymentOutcome;
 use doorbuster_engine::order::{Money, Order, OrderId, UserId};
 use doorbuster_engine::told::Told;
+use doorbuster_engine::workers::{Backends, Worker};
 
 use crate::config::{Config, ProviderName};
+use keeping::{Asker, Desk, Refunder, Rereader};
 use sandbox::Sandbox;
 use signature::Secrets;
 use stripe::Stripe;
@@ -41,6 +46,15 @@ pub(crate) trait PaymentProvider: Send + Sync + 'static {
 
     /// Starts the payment of an attempt, or finds the one that was started for it.
     async fn start(&self, wish: &PaymentWish) -> Result<HostedPage, ProviderError>;
+
+    /// Ends an attempt, so that nobody can pay by it any more, or says what was paid.
+    async fn end(&self, attempt: &PaymentAttempt) -> Result<Ended, ProviderError>;
+
+    /// Gives a payment's money back, all of it; answers the provider's name for the refund.
+    async fn refund(&self, refund: &Refund) -> Result<String, ProviderError>;
+
+    /// What happened to payments of ours from `since` on, oldest first, under the ids that webhooks have.
+    async fn events_since(&self, since: Timestamp) -> Result<Vec<ProviderEvent>, ProviderError>;
 
     /// What a webhook says, once its signature and its time are good.
     fn verify(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<Verified, Refusal>;
@@ -79,6 +93,17 @@ pub(crate) enum Verified {
     Other,
 }
 
+/// How an attempt stands at its provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Nothing was paid by it, and nothing can be any more.
+    Over,
+    /// It was paid.
+    Paid(Box<ProviderEvent>),
+    /// A payment is on its way, and the provider cannot stop it.
+    Open,
+}
+
 /// Why a provider could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProviderError {
@@ -96,6 +121,13 @@ pub(crate) enum ProviderError {
     /// It answered what makes no sense.
     #[error("the payment provider's answer makes no sense: {0}")]
     Nonsense(&'static str),
+}
+
+impl ProviderError {
+    /// Whether asking again will not help: what was asked for is refused, not who asks or when.
+    fn is_final(&self) -> bool {
+        matches!(self, Self::Refused { status: 400 | 402 | 404 | 422, .. })
+    }
 }
 
 /// Why a webhook is not believed.
@@ -151,19 +183,22 @@ pub(crate) struct Payments {
 }
 
 impl Payments {
-    /// The provider that the configuration names; `listener` is where buyers reach this server.
+    /// The provider that the configuration names; `listener` is where buyers reach this server, if they
+    /// do.
     ///
     /// # Errors
     /// When a secret or a key is missing or weak, or an address is none.
     pub(crate) fn open(
         config: &Config,
-        listener: SocketAddr,
+        listener: Option<SocketAddr>,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Option<Self>> {
         let payments = &config.payments;
         if payments.provider == ProviderName::None {
             return Ok(None);
         }
+        // A keeper alone makes no pages, and is told nothing.
+        let listener = listener.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let local = format!("http://{}", reachable(listener));
         let public = match payments.public_url.trim_end_matches('/') {
             "" => local.clone(),
@@ -199,6 +234,22 @@ impl Payments {
         };
         let (refused_told, down_told) = (Told::default(), Told::default());
         Ok(Some(Self { provider, sandbox, return_url, timeout, refused_told, down_told }))
+    }
+
+    /// The keeper's work at the provider, each with how long it waits when nothing is to be done.
+    pub(crate) fn workers(&self, backends: &Backends, reread: Duration) -> [(Box<dyn Worker>, Duration); 3] {
+        let desk = Desk {
+            provider: Arc::clone(&self.provider),
+            ledger: Arc::clone(&backends.ledger),
+            clock: Arc::clone(&backends.clock),
+            timeout: self.timeout,
+        };
+        let pause = Duration::from_millis(250);
+        [
+            (Box::new(Asker::new(desk.clone())), pause),
+            (Box::new(Refunder::new(desk.clone())), pause),
+            (Box::new(Rereader::new(desk)), reread),
+        ]
     }
 
     /// The provider's word.

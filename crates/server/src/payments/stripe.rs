@@ -10,13 +10,15 @@ use anyhow::Context;
 use async_trait::async_trait;
 use axum::http::HeaderMap;
 use doorbuster_engine::clock::Timestamp;
-use doorbuster_engine::ledger::{PaymentEvent, PaymentEventKind, ProviderEvent};
+use doorbuster_engine::ledger::{PaymentAttempt, PaymentEvent, PaymentEventKind, ProviderEvent, Refund};
 use doorbuster_engine::order::{Currency, Money};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::signature::{self, Secrets};
-use super::{HostedPage, PaymentProvider, PaymentWish, ProviderError, Refusal, Verified, is_id, is_web};
+use super::{
+    Ended, HostedPage, PaymentProvider, PaymentWish, ProviderError, Refusal, Verified, is_id, is_web,
+};
 use crate::config::Secret;
 
 /// Its word in addresses, the ledger and logs.
@@ -35,6 +37,21 @@ const MARGIN: Duration = Duration::from_secs(60);
 /// Longest answer that is read.
 const ANSWER_MAX: usize = 1024 * 1024;
 
+/// Most pages of events that are read at once: 100 each.
+const EVENT_PAGES_MAX: usize = 100;
+
+/// The events that say something of a payment.
+const KINDS: [&str; 8] = [
+    "checkout.session.completed",
+    "checkout.session.async_payment_succeeded",
+    "checkout.session.async_payment_failed",
+    "checkout.session.expired",
+    "payment_intent.succeeded",
+    "payment_intent.payment_failed",
+    "payment_intent.canceled",
+    "charge.refunded",
+];
+
 const ORDER: &str = "doorbuster_order";
 const ATTEMPT: &str = "doorbuster_attempt";
 
@@ -42,8 +59,20 @@ const ATTEMPT: &str = "doorbuster_attempt";
 pub(super) struct Stripe {
     client: reqwest::Client,
     key: Secret,
-    sessions: String,
+    api: String,
     secrets: Secrets,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    id: String,
+}
+
+/// One page of events.
+#[derive(Deserialize)]
+struct Events {
+    data: Vec<Event>,
+    has_more: bool,
 }
 
 #[derive(Deserialize)]
@@ -83,7 +112,25 @@ impl Stripe {
         let none = reqwest::redirect::Policy::none();
         let client = reqwest::Client::builder().redirect(none).connect_timeout(timeout).timeout(timeout);
         let client = client.build().context("the HTTP client for Stripe cannot be made")?;
-        Ok(Self { client, key, sessions: format!("{api}/v1/checkout/sessions"), secrets })
+        Ok(Self { client, key, api: format!("{api}/v1"), secrets })
+    }
+}
+
+impl Stripe {
+    /// The body of a good answer.
+    async fn answer(&self, asked: reqwest::RequestBuilder) -> Result<Vec<u8>, ProviderError> {
+        let silent = |error: reqwest::Error| ProviderError::Unreachable(Some(error.without_url()));
+        let asked = asked.bearer_auth(self.key.reveal()).header("Stripe-Version", API_VERSION);
+        let mut answer = asked.send().await.map_err(silent)?;
+        let status = answer.status();
+        let mut body = Vec::new();
+        while let Some(part) = answer.chunk().await.map_err(silent)? {
+            body.extend_from_slice(&part);
+            if body.len() > ANSWER_MAX {
+                return Err(ProviderError::Nonsense("it is longer than an answer can be"));
+            }
+        }
+        if status.is_success() { Ok(body) } else { Err(refused(status.as_u16(), &body)) }
     }
 }
 
@@ -94,30 +141,71 @@ impl PaymentProvider for Stripe {
     }
 
     async fn start(&self, wish: &PaymentWish) -> Result<HostedPage, ProviderError> {
-        let silent = |error: reqwest::Error| ProviderError::Unreachable(Some(error.without_url()));
-        let mut answer = self
-            .client
-            .post(&self.sessions)
-            .bearer_auth(self.key.reveal())
-            .header("Stripe-Version", API_VERSION)
-            // The same attempt is the same session, however often it is asked for.
-            .header("Idempotency-Key", wish.attempt.id.to_string())
-            .form(&form(wish))
-            .send()
-            .await
-            .map_err(silent)?;
-        let status = answer.status();
-        let mut body = Vec::new();
-        while let Some(part) = answer.chunk().await.map_err(silent)? {
-            body.extend_from_slice(&part);
-            if body.len() > ANSWER_MAX {
-                return Err(ProviderError::Nonsense("it is longer than a session can be"));
+        // The same attempt is the same session, however often it is asked for.
+        let asked = self.client.post(format!("{}/checkout/sessions", self.api)).form(&form(wish));
+        page(&self.answer(asked.header("Idempotency-Key", wish.attempt.id.to_string())).await?)
+    }
+
+    async fn end(&self, attempt: &PaymentAttempt) -> Result<Ended, ProviderError> {
+        let Some(session) = &attempt.reference else { return Ok(Ended::Over) };
+        let session = format!("{}/checkout/sessions/{session}", self.api);
+        match self.answer(self.client.post(format!("{session}/expire"))).await {
+            Ok(_) => Ok(Ended::Over),
+            // Only an open session can be ended: look how this one stands.
+            Err(ProviderError::Refused { status: 400, .. }) => {
+                ended(attempt, &self.answer(self.client.get(session)).await?)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn refund(&self, refund: &Refund) -> Result<String, ProviderError> {
+        let (amount, _) = to_stripe(refund.amount);
+        let form = [
+            ("payment_intent", refund.key.payment_id.clone()),
+            ("amount", amount.to_string()),
+            ("metadata[doorbuster_order]", refund.order.to_string()),
+        ];
+        let asked = self.client.post(format!("{}/refunds", self.api)).form(&form);
+        let asked = asked.header("Idempotency-Key", format!("refund-{}", refund.key.payment_id));
+        match self.answer(asked).await {
+            Ok(body) => {
+                let refund: Named = serde_json::from_slice(&body)
+                    .map_err(|_| ProviderError::Nonsense("it is not a refund"))?;
+                Ok(refund.id)
+            }
+            // Behind the day for which a repetition is known as one.
+            Err(ProviderError::Refused { word, .. }) if word == "charge_already_refunded" => Ok(word),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn events_since(&self, since: Timestamp) -> Result<Vec<ProviderEvent>, ProviderError> {
+        let (mut events, mut behind): (Vec<ProviderEvent>, Option<String>) = (Vec::new(), None);
+        for _ in 0..EVENT_PAGES_MAX {
+            let mut query = vec![
+                ("limit", "100".to_owned()),
+                ("created[gte]", since.as_ms().div_euclid(1_000).to_string()),
+            ];
+            query.extend(KINDS.map(|kind| ("types[]", kind.to_owned())));
+            query.extend(behind.map(|id| ("starting_after", id)));
+            let place = reqwest::Url::parse_with_params(&format!("{}/events", self.api), &query)
+                .map_err(|_| ProviderError::Nonsense("its address is none"))?;
+            let page: Events = serde_json::from_slice(&self.answer(self.client.get(place)).await?)
+                .map_err(|_| ProviderError::Nonsense("it is not a list of events"))?;
+            behind = page.data.last().map(|event| event.id.clone()).filter(|_| page.has_more);
+            for event in page.data {
+                if let Ok(Verified::Event(event)) = read(event) {
+                    events.push(*event);
+                }
+            }
+            if behind.is_none() {
+                break;
             }
         }
-        if !status.is_success() {
-            return Err(refused(status.as_u16(), &body));
-        }
-        page(&body)
+        // Stripe lists the newest first.
+        events.reverse();
+        Ok(events)
     }
 
     fn verify(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<Verified, Refusal> {
@@ -228,6 +316,28 @@ fn meaning(kind: &str, object: &Value) -> Option<(PaymentEventKind, &'static str
     }
 }
 
+/// How a session that could not be ended stands.
+fn ended(attempt: &PaymentAttempt, body: &[u8]) -> Result<Ended, ProviderError> {
+    let nonsense = ProviderError::Nonsense;
+    let object: Value = serde_json::from_slice(body).map_err(|_| nonsense("it is not a session"))?;
+    match object["status"].as_str() {
+        Some("expired") => return Ok(Ended::Over),
+        Some("open" | "complete") => {}
+        _ => return Err(nonsense("a session's status is open, complete or expired")),
+    }
+    let event = Event {
+        id: format!("asked-{}", attempt.id),
+        kind: "checkout.session.completed".to_owned(),
+        data: EventData { object },
+    };
+    match read(event) {
+        // Completed, and its money is still on the way; or open again.
+        Ok(Verified::Other) => Ok(Ended::Open),
+        Ok(Verified::Event(event)) if event.attempt == attempt.id => Ok(Ended::Paid(event)),
+        Ok(Verified::Event(_)) | Err(_) => Err(nonsense("the session is not this attempt's")),
+    }
+}
+
 fn read(event: Event) -> Result<Verified, Refusal> {
     let object = &event.data.object;
     let Some((kind, amount)) = meaning(&event.kind, object) else { return Ok(Verified::Other) };
@@ -257,7 +367,7 @@ fn read(event: Event) -> Result<Verified, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use doorbuster_engine::ledger::{PaymentAttempt, PaymentAttemptId};
+    use doorbuster_engine::ledger::PaymentAttemptId;
     use doorbuster_engine::order::OrderId;
 
     use super::*;

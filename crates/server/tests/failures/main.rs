@@ -68,6 +68,7 @@ const LINES: &[Line] = &[
     line!("F12", "a keeper dies between expiry and release", own::f12),
     line!("F13", "a keeper dies between release and row, the users buy again", own::f13),
     line!("F14", "payments race with the deadline", own::f14),
+    line!("retakes", "the keeper dies while late payments buy again", own::retakes),
     line!("F15", "Redis is killed, with and without its file", servers::f15),
     line!("F16", "a stale replica takes over; F17: the old master returns", servers::f16),
     line!("F18", "FLUSHALL, keys deleted, keys written over", servers::f18),

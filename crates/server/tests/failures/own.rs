@@ -1,9 +1,10 @@
 //! F1 to F14: our own processes die, stand still or are told wrong things between two steps.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use doorbuster_chaos::books::Status;
+use doorbuster_chaos::books::{Order, Status};
 use doorbuster_chaos::buyers::Plan;
 use doorbuster_chaos::checker::Circumstances;
 use doorbuster_chaos::proxy::{Effect, Ending, Matching, Then, Toxic};
@@ -202,6 +203,13 @@ async fn dies_at_expiry(engines: &mut Engines, point: &str, same_users: bool) ->
     scene.player("keeper-1").until_killed().await?;
     if point.starts_with("expirer") {
         scene.again("keeper-1", "").await?;
+        // "Sold out" is a final word to a buyer: the others come once a unit is back.
+        let back = until_async(PATIENCE, async || {
+            let books = scene.books().await?;
+            let mut expired = books.orders.iter().filter(|order| order.status == Status::Expired);
+            Ok(expired.any(|order| !books.releases.contains(&order.id)))
+        });
+        ensure!(back.await?, "no unit of an expired order came back");
     }
     // While no keeper runs, what was released is bought again by those who had it.
     let name = if same_users { "user" } else { "other" };
@@ -230,7 +238,8 @@ pub(crate) async fn f13(engines: &mut Engines) -> Result<String> {
     dies_at_expiry(engines, "releaser.released", true).await
 }
 
-/// Payments arrive around the deadline, while the expirer works.
+/// Payments arrive around the deadline, while the expirer works and others buy what comes back. Those that
+/// come late buy again, or are given back.
 pub(crate) async fn f14(engines: &mut Engines) -> Result<String> {
     let set = Set { units: 400, users: 400, window_s: 4, keepers: 2, ..Set::default() };
     let mut scene = Scene::open(engines, set).await?;
@@ -241,15 +250,101 @@ pub(crate) async fn f14(engines: &mut Engines) -> Result<String> {
         Ok(held.len() == 400)
     });
     ensure!(recorded.await?, "{} of 400 orders were recorded", held.len());
+    let told = pay_around_the_deadline(&scene, &held).await?;
+    let others = scene.crowd(Plan {
+        name: "other".to_owned(),
+        users: 150,
+        seed: scene.engines.seed.wrapping_add(1),
+        ..scene.plan()?
+    });
+    let late = told.get("LATE").copied().unwrap_or_default();
+    let settled = until_async(PATIENCE, async || {
+        Ok(scene.books().await?.payments.iter().all(|payment| payment.outcome != "LATE"))
+    });
+    ensure!(settled.await?, "a late payment was never settled");
+    others.join().await;
+
+    let books = scene.finish(Circumstances::default()).await?;
+    let stands = |it: &Order, status| books.orders.iter().any(|row| row.id == it.id && row.status == status);
+    let first = |status| held.iter().filter(|it| stands(it, status)).count();
+    let (paid, expired) = (first(Status::Paid), first(Status::Expired));
+    ensure!(paid + expired == held.len(), "an order is neither paid nor expired");
+    ensure!(told.get("PAID").copied().unwrap_or_default() == paid, "{told:?}, and {paid} are PAID");
+    ensure!(paid > 0 && late > 0, "no race: {paid} paid, {late} late");
+    let retaken =
+        books.orders.iter().filter(|it| it.retake_of.is_some() && it.status == Status::Paid).count();
+    ensure!(
+        retaken + books.refunds.len() == late,
+        "{late} late, {retaken} bought again: {:?}",
+        books.refunds
+    );
+    ensure!(retaken > 0, "nobody bought again");
+    scene.shows(&["payments_total late", "orders_total expired"], &[]).await?;
+    Ok(format!(
+        "{} payments at the deadline: {paid} in time, {late} late, of which {retaken} bought again and {} are given back",
+        held.len(),
+        books.refunds.len()
+    ))
+}
+
+/// Everybody pays too late. The keeper dies in the steps of buying again for them, and some of them buy
+/// otherwise meanwhile.
+pub(crate) async fn retakes(engines: &mut Engines) -> Result<String> {
+    const ORDERS: usize = 120;
+    let set = Set { units: 120, users: 120, window_s: 3, ..Set::default() };
+    let mut scene = Scene::open(engines, set).await?;
+    scene.crowd(scene.plan()?).join().await;
+    scene.armed("keeper-1", "settler.reserved=kill@10").await?;
+    let mut held = Vec::new();
+    let expired = until_async(PATIENCE, async || {
+        let books = scene.books().await?;
+        held = books.orders;
+        let over = held.iter().all(|order| order.status == Status::Expired);
+        Ok(held.len() == ORDERS && over && books.releases.is_empty())
+    });
+    ensure!(expired.await?, "{} of {ORDERS} orders expired", held.len());
+    let staff = scene.staff("gateway")?;
+    for order in &held {
+        let id = order.id.to_string();
+        let told = staff.mark_paid(&id, &paid(&id)).await?;
+        ensure!(told.outcome == "LATE", "order {id}: {}", told.outcome);
+    }
+    scene.player("keeper-1").until_killed().await?;
+    let again = scene.crowd(Plan { users: 40, ..scene.plan()? });
+    scene.again("keeper-1", "settler.settled=kill@10").await?;
+    scene.player("keeper-1").until_killed().await?;
+    scene.again("keeper-1", "").await?;
+    let settled = until_async(PATIENCE, async || {
+        Ok(scene.books().await?.payments.iter().all(|payment| payment.outcome != "LATE"))
+    });
+    ensure!(settled.await?, "a late payment was never settled");
+    again.join().await;
+
+    let books = scene.finish(Circumstances::default()).await?;
+    let retaken =
+        books.orders.iter().filter(|it| it.retake_of.is_some() && it.status == Status::Paid).count();
+    let back = books.refunds.len();
+    ensure!(retaken > 0 && retaken + back == ORDERS, "{retaken} bought again, {back} given back");
+    Ok(format!("{ORDERS} payments came late: {retaken} bought again, {back} are given back"))
+}
+
+/// A payment of an order that the staff enters.
+fn paid(order: &str) -> MarkPaid {
+    MarkPaid {
+        event_id: format!("event-{order}"),
+        payment_id: None,
+        amount_minor: 1_990,
+        currency: "EUR".to_owned(),
+    }
+}
+
+/// Pays each order once, until a second behind the last deadline; answers how often each outcome was
+/// heard.
+async fn pay_around_the_deadline(scene: &Scene<'_>, held: &[Order]) -> Result<BTreeMap<String, usize>> {
     let staff = scene.staff("keeper")?;
     let payments = held.iter().enumerate().map(|(number, order)| {
         let (staff, id) = (staff.another(), order.id.to_string());
-        let paid = MarkPaid {
-            event_id: format!("event-{id}"),
-            payment_id: None,
-            amount_minor: 1_990,
-            currency: "EUR".to_owned(),
-        };
+        let paid = paid(&id);
         // Until 5 s after the last was recorded: before, around and after every deadline.
         let at = Duration::from_millis(5_000 * number as u64 / held.len() as u64);
         async move {
@@ -257,23 +352,11 @@ pub(crate) async fn f14(engines: &mut Engines) -> Result<String> {
             staff.mark_paid(&id, &paid).await
         }
     });
-    let mut told = std::collections::BTreeMap::<String, u32>::new();
+    let mut told = BTreeMap::<String, usize>::new();
     for paid in join_all(payments).await {
         *told.entry(paid?.outcome).or_default() += 1;
     }
-    let settled = until_async(PATIENCE, async || {
-        let orders = scene.books().await?.orders;
-        Ok(orders.iter().all(|order| order.status != Status::Pending))
-    });
-    ensure!(settled.await?, "an order is pending behind its deadline");
-    let books = scene.finish(Circumstances::default()).await?;
-    let count = |status| books.orders.iter().filter(|order| order.status == status).count();
-    let (paid, expired) = (count(Status::Paid), count(Status::Expired));
-    ensure!(paid + expired == books.orders.len(), "an order is neither paid nor expired");
-    ensure!(told.get("PAID").copied() == Some(u32::try_from(paid)?), "{told:?}, and {paid} are PAID");
-    ensure!(paid > 0 && expired > 0, "no race: {paid} paid, {expired} expired");
-    scene.shows(&["payments_total refund_due", "orders_total expired"], &[]).await?;
-    Ok(format!("{} payments at the deadline: {paid} paid, {expired} expired, answers {told:?}", held.len()))
+    Ok(told)
 }
 
 /// Waits for a fault to have happened.

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a story that cannot go on fails")]
 
+mod settlement;
 #[expect(dead_code, reason = "each file of stories uses its own part of the harness")]
 #[path = "../shop/mod.rs"]
 mod shop;
@@ -119,7 +120,7 @@ async fn every_button_of_the_sandbox_does_what_it_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_payment_told_behind_the_deadline_is_to_be_given_back() {
+async fn a_payment_told_behind_the_deadline_is_given_back() {
     let shop = sandbox_shop(&[]).await;
     let sale = shop.sale(1).await;
     let (alice, bob) = (shop.buyer("alice"), shop.buyer("bob"));
@@ -135,6 +136,8 @@ async fn a_payment_told_behind_the_deadline_is_to_be_given_back() {
         "EXPIRED",
         "its money does not bring the order back"
     );
+    let refunded = async || alice.order(&order).await.json()["refund"]["status"] == "DONE";
+    until("the money is given back", refunded).await;
     shop.until_free(&sale, 1).await;
     shop.advance(FLAG_LIFE);
     let next = bob.buy(&sale.item).await.accepted();

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use doorbuster_engine::clock::{Clock, ManualClock, Timestamp};
+use doorbuster_wire::RetryRefund;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -41,6 +42,10 @@ type Form = HashMap<String, String>;
 struct Account {
     sessions: Mutex<HashMap<String, (Form, Value)>>,
     calls: Mutex<u32>,
+    /// The forms of refunds by idempotency key.
+    refunds: Mutex<HashMap<String, Form>>,
+    /// What it lists, newest first.
+    events: Mutex<Vec<Value>>,
     mood: watch::Sender<Mood>,
     clock: Arc<ManualClock>,
 }
@@ -98,6 +103,57 @@ async fn create(State(account): State<Arc<Account>>, headers: HeaderMap, body: B
     }
 }
 
+impl Account {
+    /// Looks at a session, or changes it.
+    fn on_session(&self, id: &str, work: impl FnOnce(&mut Value) -> Response) -> Response {
+        let mut sessions = self.sessions.lock().unwrap();
+        match sessions.values_mut().find(|(_, session)| session["id"] == id) {
+            Some((_, session)) => work(session),
+            None => problem(StatusCode::NOT_FOUND, "resource_missing"),
+        }
+    }
+}
+
+async fn show(State(account): State<Arc<Account>>, Path(id): Path<String>) -> Response {
+    account.on_session(&id, |session| Json(session.clone()).into_response())
+}
+
+/// Only an open session can be ended.
+async fn expire(State(account): State<Arc<Account>>, Path(id): Path<String>) -> Response {
+    account.on_session(&id, |session| {
+        if session["status"] != "open" {
+            return problem(StatusCode::BAD_REQUEST, "resource_already_exists");
+        }
+        session["status"] = json!("expired");
+        Json(session.clone()).into_response()
+    })
+}
+
+async fn refund(State(account): State<Arc<Account>>, headers: HeaderMap, body: Bytes) -> Response {
+    if *account.mood.borrow() == Mood::Refusing {
+        return problem(StatusCode::BAD_REQUEST, "charge_disputed");
+    }
+    let form = reqwest::Url::parse(&format!("http://form/?{}", String::from_utf8_lossy(&body))).unwrap();
+    let form: Form = form.query_pairs().into_owned().collect();
+    let key = headers["idempotency-key"].to_str().unwrap().to_owned();
+    let mut refunds = account.refunds.lock().unwrap();
+    let number = refunds.len();
+    refunds.entry(key).or_insert(form);
+    Json(json!({"id": format!("re_{number}"), "object": "refund", "status": "succeeded"})).into_response()
+}
+
+/// Two events a page.
+async fn list(State(account): State<Arc<Account>>, RawQuery(query): RawQuery) -> Response {
+    let query = reqwest::Url::parse(&format!("http://list/?{}", query.unwrap_or_default())).unwrap();
+    let asked: Form = query.query_pairs().into_owned().collect();
+    let events = account.events.lock().unwrap();
+    let behind = asked.get("starting_after");
+    let from = behind.map_or(0, |id| 1 + events.iter().position(|it| it["id"] == id.as_str()).unwrap());
+    let page: Vec<Value> = events[from..].iter().take(2).cloned().collect();
+    let has_more = from + page.len() < events.len();
+    Json(json!({"object": "list", "data": page, "has_more": has_more})).into_response()
+}
+
 fn session(number: usize, form: &Form) -> Value {
     json!({
         "id": format!("cs_test_{number}"),
@@ -130,10 +186,18 @@ async fn stripe_shop(more: &[(&str, &str)]) -> (Shop, Arc<Account>) {
     let account = Arc::new(Account {
         sessions: Mutex::default(),
         calls: Mutex::default(),
+        refunds: Mutex::default(),
+        events: Mutex::default(),
         mood: watch::Sender::new(Mood::Well),
         clock: Arc::clone(&shop.clock),
     });
-    let router = Router::new().route("/v1/checkout/sessions", post(create)).with_state(Arc::clone(&account));
+    let router = Router::new()
+        .route("/v1/checkout/sessions", post(create))
+        .route("/v1/checkout/sessions/{id}", get(show))
+        .route("/v1/checkout/sessions/{id}/expire", post(expire))
+        .route("/v1/refunds", post(refund))
+        .route("/v1/events", get(list))
+        .with_state(Arc::clone(&account));
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     (shop, account)
 }
@@ -322,5 +386,114 @@ async fn a_slow_provider_holds_up_nobody_else() {
     assert_eq!(waiting.as_mut().await.status, 200);
     drop(waiting);
     assert!(shop.now() == Timestamp::from_ms(START_MS), "all of it within one moment of the shop's clock");
+    shop.finish().await;
+}
+
+/// How a session stands once it was paid.
+fn paid(session: &Value, intent: &str) -> Value {
+    with(session, &json!({"status": "complete", "payment_status": "paid", "payment_intent": intent}))
+}
+
+/// Behind the deadline Stripe is asked: an open session is ended, and one that was paid counts, though its
+/// webhook never came.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_the_deadline_sessions_are_ended_and_payments_are_found() {
+    let (shop, account) = stripe_shop(&[("payments.hold", "20s")]).await;
+    let sale = shop.sale(5).await;
+    let (alice, bob, carol) = (shop.buyer("alice"), shop.buyer("bob"), shop.buyer("carol"));
+    let mut orders = Vec::new();
+    for buyer in [&alice, &bob, &carol] {
+        let order = payable_order(&shop, buyer, &sale).await;
+        assert_eq!(till::start(buyer, &order).await.status, 200);
+        orders.push(order);
+    }
+    let of = |order: &str, change: &dyn Fn(&mut Value)| {
+        let mut sessions = account.sessions.lock().unwrap();
+        let found = sessions.values_mut().find(|it| it.1["client_reference_id"] == order).unwrap();
+        change(&mut found.1);
+        found.1.clone()
+    };
+    of(&orders[1], &|session| *session = paid(session, "pi_bob"));
+    // A way of paying that takes days: nobody can say, so it is waited for as long as the hold lasts.
+    of(&orders[2], &|session| session["status"] = json!("complete"));
+    shop.advance(WINDOW + Duration::from_millis(1));
+
+    alice.until_status(&orders[0], "EXPIRED").await;
+    assert_eq!(of(&orders[0], &|_| {})["status"], "expired", "nobody can pay there any more");
+    bob.until_status(&orders[1], "PAID").await;
+    assert_eq!(carol.order(&orders[2]).await.text("status"), "PENDING");
+    shop.advance(Duration::from_secs(20));
+    carol.until_status(&orders[2], "EXPIRED").await;
+    // The webhook comes after all, and is the same payment.
+    let session = of(&orders[1], &|_| {});
+    assert_eq!(outcome(&shop, &event("evt_late", "checkout.session.completed", &session)).await, "DUPLICATE");
+    shop.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn money_is_given_back_once_and_what_stripe_refuses_waits_for_the_staff() {
+    let (shop, account) = stripe_shop(&[]).await;
+    let sale = shop.sale(5).await;
+    let alice = shop.buyer("alice");
+    let order = payable_order(&shop, &alice, &sale).await;
+    till::start(&alice, &order).await;
+    let session = account.sessions.lock().unwrap().values().next().unwrap().1.clone();
+    let pays = async |event_id: &str, intent: &str| {
+        outcome(&shop, &event(event_id, "checkout.session.completed", &paid(&session, intent))).await
+    };
+    assert_eq!(pays("evt_1", "pi_1").await, "PAID");
+    assert_eq!(pays("evt_2", "pi_2").await, "REFUND_DUE");
+    let state = async |wanted: &str| {
+        shop.admin
+            .refunds(Some(wanted))
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|it| it.payment_id)
+            .collect::<Vec<_>>()
+    };
+    until("it is given back", async || state("DONE").await == ["pi_2"]).await;
+    {
+        let refunds = account.refunds.lock().unwrap();
+        assert_eq!(refunds.len(), 1);
+        let form = &refunds["refund-pi_2"];
+        assert_eq!((form["payment_intent"].as_str(), form["amount"].as_str()), ("pi_2", "1990"));
+    }
+    account.mood.send_replace(Mood::Refusing);
+    assert_eq!(pays("evt_3", "pi_3").await, "REFUND_DUE");
+    until("it is refused", async || state("REFUSED").await == ["pi_3"]).await;
+    let refused = shop.admin.refunds(Some("REFUSED")).await.unwrap().remove(0);
+    assert!(refused.said.unwrap().contains("charge_disputed"));
+    // The staff has talked to the bank, and lets it be asked again.
+    account.mood.send_replace(Mood::Well);
+    let retry = RetryRefund { provider: "stripe".into(), payment_id: "pi_3".into(), by: "ada".into() };
+    assert_eq!(shop.admin.retry_refund(&retry).await.unwrap().state, "DUE");
+    shop.advance(Duration::from_secs(3_600));
+    until("it is given back", async || state("DONE").await == ["pi_2", "pi_3"]).await;
+    shop.finish().await;
+}
+
+/// W5 and a ledger that was restored: what webhooks should have told is read from Stripe's list.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn payments_whose_webhooks_never_came_are_read_from_the_list() {
+    let (shop, account) = stripe_shop(&[("payments.reread", "100ms")]).await;
+    let sale = shop.sale(5).await;
+    let mut orders = Vec::new();
+    for (user, intent) in [("alice", "pi_a"), ("bob", "pi_b"), ("carol", "pi_c")] {
+        let buyer = shop.buyer(user);
+        let order = payable_order(&shop, &buyer, &sale).await;
+        till::start(&buyer, &order).await;
+        let sessions: Vec<Value> =
+            account.sessions.lock().unwrap().values().map(|(_, session)| session.clone()).collect();
+        let session = sessions.iter().find(|it| it["client_reference_id"] == order.as_str()).unwrap();
+        let told = event(&format!("evt_{user}"), "checkout.session.completed", &paid(session, intent));
+        account.events.lock().unwrap().insert(0, told);
+        orders.push((user, order));
+    }
+    let foreign = event("evt_other", "charge.refunded", &json!({"id": "ch_1", "object": "charge"}));
+    account.events.lock().unwrap().insert(1, foreign);
+    for (user, order) in &orders {
+        shop.buyer(user).until_status(order, "PAID").await;
+    }
     shop.finish().await;
 }

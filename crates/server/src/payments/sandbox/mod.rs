@@ -3,7 +3,8 @@
 //!
 //! It keeps nothing: what its page shows stands, sealed, in the page's address, so that a page lives
 //! as long as its secret and on every gateway. It tells us what was chosen as any provider does, by
-//! signed webhooks over HTTP (Standard Webhooks), which [`Sender`] delivers and repeats.
+//! signed webhooks over HTTP (Standard Webhooks), which [`Sender`] delivers and repeats. Asked how an
+//! attempt ended, it looks whether something about it still waits to be told.
 
 mod choice;
 mod outbox;
@@ -22,12 +23,12 @@ use axum::http::HeaderMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use doorbuster_engine::clock::{Clock, Timestamp};
-use doorbuster_engine::ledger::{PaymentEvent, PaymentEventKind, ProviderEvent};
+use doorbuster_engine::ledger::{PaymentAttempt, PaymentEvent, PaymentEventKind, ProviderEvent, Refund};
 use doorbuster_engine::order::Money;
 use serde::{Deserialize, Serialize};
 
 use super::signature::{self, Secrets};
-use super::{HostedPage, PaymentProvider, PaymentWish, ProviderError, Refusal, Verified, is_id};
+use super::{Ended, HostedPage, PaymentProvider, PaymentWish, ProviderError, Refusal, Verified, is_id};
 use crate::views;
 use outbox::{Delivery, Outbox};
 
@@ -42,6 +43,7 @@ pub(crate) struct Sandbox {
     secrets: Arc<Secrets>,
     /// Under which buyers reach its page.
     public: String,
+    client: reqwest::Client,
     outbox: Arc<Outbox>,
     clock: Arc<dyn Clock>,
 }
@@ -60,6 +62,13 @@ pub(crate) struct Bill {
     pub(crate) title: String,
     /// Where the shop is.
     pub(crate) return_url: String,
+}
+
+/// How the attempt of a page stands.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PageState {
+    /// Whether something about it still waits to be told.
+    open: bool,
 }
 
 /// The body of a webhook.
@@ -95,8 +104,8 @@ impl Sandbox {
         let client = client.context("the sandbox's HTTP client cannot be made")?;
         let webhook = format!("{local}/api/flash-sales/payments/{NAME}/webhook");
         let secrets = Arc::new(secrets);
-        let outbox = Arc::new(Outbox::new(client, webhook, Arc::clone(&secrets), Arc::clone(&clock)));
-        Ok(Self { secrets, public, outbox, clock })
+        let outbox = Arc::new(Outbox::new(client.clone(), webhook, Arc::clone(&secrets), Arc::clone(&clock)));
+        Ok(Self { secrets, public, client, outbox, clock })
     }
 
     /// What delivers its webhooks.
@@ -127,11 +136,17 @@ impl Sandbox {
         let number: u128 = rand::random();
         let deliveries = choice.messages(bill.total.minor).into_iter().map(|told| Delivery {
             id: format!("evt_{number:032x}_{}", told.event),
+            attempt: bill.attempt.clone(),
             body: self.message(bill, &told),
             due: self.clock.monotonic() + told.delay,
             tries: 0,
         });
         self.outbox.put(deliveries.collect())
+    }
+
+    /// How the attempt of a page stands.
+    pub(crate) fn state(&self, bill: &Bill) -> PageState {
+        PageState { open: self.outbox.has(&bill.attempt) }
     }
 
     fn message(&self, bill: &Bill, told: &Told) -> Vec<u8> {
@@ -177,6 +192,30 @@ impl PaymentProvider for Sandbox {
         };
         let url = format!("{}/sandbox/pay/{}", self.public, self.seal(&bill));
         Ok(HostedPage { reference: reference(&bill.attempt), url })
+    }
+
+    async fn end(&self, attempt: &PaymentAttempt) -> Result<Ended, ProviderError> {
+        let Some(page) = &attempt.url else { return Ok(Ended::Over) };
+        let silent = |error: reqwest::Error| ProviderError::Unreachable(Some(error.without_url()));
+        let answer = self.client.get(format!("{page}?state=1")).send().await.map_err(silent)?;
+        let status = answer.status().as_u16();
+        if status != 200 {
+            return Err(ProviderError::Refused { status, word: "no such page".to_owned() });
+        }
+        let body = answer.bytes().await.map_err(silent)?;
+        let state: PageState = serde_json::from_slice(&body)
+            .map_err(|_| ProviderError::Nonsense("it does not say how its page stands"))?;
+        Ok(if state.open { Ended::Open } else { Ended::Over })
+    }
+
+    async fn refund(&self, refund: &Refund) -> Result<String, ProviderError> {
+        // No money ever moved.
+        Ok(format!("refund_{}", refund.key.payment_id))
+    }
+
+    async fn events_since(&self, _: Timestamp) -> Result<Vec<ProviderEvent>, ProviderError> {
+        // It keeps nothing that its webhooks have not told.
+        Ok(Vec::new())
     }
 
     fn verify(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<Verified, Refusal> {

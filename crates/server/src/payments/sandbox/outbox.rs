@@ -27,6 +27,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Delivery {
     /// Names its event; copies of one event share it.
     pub(super) id: String,
+    /// The attempt that it is about.
+    pub(super) attempt: String,
     pub(super) body: Vec<u8>,
     /// Not before this, by the monotonic clock.
     pub(super) due: Duration,
@@ -66,6 +68,11 @@ impl Outbox {
             waiting.extend(deliveries);
         }
         room
+    }
+
+    /// Whether something about an attempt waits.
+    pub(super) fn has(&self, attempt: &str) -> bool {
+        self.waiting().iter().any(|it| it.attempt == attempt)
     }
 
     fn next_due(&self) -> Option<Delivery> {

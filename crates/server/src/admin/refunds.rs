@@ -1,0 +1,157 @@
+//! Refunds: refund an order, list what is to be given back, close or retry one.
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use doorbuster_engine::ledger::{PaymentKey, Refund, RefundOutcome, RefundReport, RefundState};
+use doorbuster_engine::order::OrderId;
+use doorbuster_wire::{self as wire, CloseRefund, Page, RefundOrder, RetryRefund};
+use serde::Deserialize;
+
+use super::AdminState;
+use super::sales::{JsonBody, body};
+use crate::api::{ApiError, InPath, fresh_json};
+use crate::problem;
+use crate::request_id::RequestId;
+use crate::views;
+
+const LIMIT_MAX: usize = 1_000;
+const LIMIT_DEFAULT: usize = 100;
+const WORDS_MAX: usize = 255;
+
+#[derive(Deserialize)]
+pub(super) struct ListQuery {
+    #[serde(default)]
+    cursor: Option<String>,
+    #[serde(default)]
+    limit: Option<usize>,
+    #[serde(default)]
+    state: Option<String>,
+}
+
+/// Refunds by payment. The cursor is the last payment of the page before, behind its provider and a slash.
+pub(super) async fn list(
+    State(state): State<AdminState>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+    id: RequestId,
+) -> Result<Response, ApiError> {
+    let bad = |text: &str| ApiError::new(problem::INVALID_REQUEST.because(text), id);
+    let Ok(Query(query)) = query else { return Err(bad("`limit` is a number from 1 to 1000.")) };
+    let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
+    if !(1..=LIMIT_MAX).contains(&limit) {
+        return Err(bad("`limit` is a number from 1 to 1000."));
+    }
+    let wanted: Option<RefundState> = match query.state {
+        None => None,
+        Some(word) => {
+            Some(word.parse().map_err(|_| bad("`state` is DUE, DONE or REFUSED, in capital letters."))?)
+        }
+    };
+    let after = match &query.cursor {
+        None => None,
+        Some(cursor) => {
+            Some(key(cursor).ok_or_else(|| bad("`cursor` is what the page before gave as `next`."))?)
+        }
+    };
+    let refunds = state.shared.backends.ledger.refunds(wanted, after.as_ref(), limit).await;
+    let refunds = refunds.map_err(|error| ApiError::fault(&error, id))?;
+    let last = refunds.last().map(|it| format!("{}/{}", it.key.provider, it.key.payment_id));
+    let next = last.filter(|_| refunds.len() == limit);
+    Ok(fresh_json(&Page { items: refunds.iter().map(row).collect(), next }))
+}
+
+fn key(text: &str) -> Option<PaymentKey> {
+    let (provider, payment_id) = text.split_once('/')?;
+    Some(PaymentKey { provider: provider.to_owned(), payment_id: payment_id.to_owned() })
+}
+
+/// Closes a paid order as REFUNDED; its units return, and its provider is asked to give the money back.
+pub(super) async fn refund_order(
+    State(state): State<AdminState>,
+    InPath(order): InPath<String>,
+    id: RequestId,
+    asked: JsonBody<RefundOrder>,
+) -> Result<Response, ApiError> {
+    let order: OrderId = order.parse().map_err(|_| problem::ORDER_NOT_FOUND.said_to(id))?;
+    let asked = body(asked, id)?;
+    words("by", &asked.by, id)?;
+    words("reason", &asked.reason, id)?;
+    let outcome = state.shared.backends.ledger.refund_order(order).await;
+    match outcome.map_err(|error| ApiError::fault(&error, id))? {
+        RefundOutcome::Refunded(refunded) => {
+            tracing::info!(order.id = %order, by = asked.by, reason = asked.reason, "an order was refunded");
+            Ok(fresh_json(&views::order_row(&refunded)))
+        }
+        RefundOutcome::NotPaid(it) => Err(ApiError::new(
+            problem::CONFLICT
+                .because(format!("The order is {}, so there is nothing to give back.", it.status)),
+            id,
+        )),
+        RefundOutcome::Unknown => Err(problem::ORDER_NOT_FOUND.said_to(id)),
+    }
+}
+
+/// The staff has given the money back itself.
+pub(super) async fn close(
+    State(state): State<AdminState>,
+    id: RequestId,
+    asked: JsonBody<CloseRefund>,
+) -> Result<Response, ApiError> {
+    let asked = body(asked, id)?;
+    words("by", &asked.by, id)?;
+    words("reference", &asked.reference, id)?;
+    let report = RefundReport::Done { reference: asked.reference };
+    note(&state, id, asked.provider, asked.payment_id, report, &asked.by).await
+}
+
+/// The provider is asked again.
+pub(super) async fn retry(
+    State(state): State<AdminState>,
+    id: RequestId,
+    asked: JsonBody<RetryRefund>,
+) -> Result<Response, ApiError> {
+    let asked = body(asked, id)?;
+    words("by", &asked.by, id)?;
+    let report = RefundReport::Later { why: format!("asked for again by {}", asked.by) };
+    note(&state, id, asked.provider, asked.payment_id, report, &asked.by).await
+}
+
+async fn note(
+    state: &AdminState,
+    id: RequestId,
+    provider: String,
+    payment_id: String,
+    report: RefundReport,
+    by: &str,
+) -> Result<Response, ApiError> {
+    let key = PaymentKey { provider, payment_id };
+    let noted = state.shared.backends.ledger.note_refund(&key, &report).await;
+    let Some(refund) = noted.map_err(|error| ApiError::fault(&error, id))? else {
+        return Err(problem::REFUND_NOT_FOUND.said_to(id));
+    };
+    let status = refund.state.as_str();
+    tracing::info!(payment.id = key.payment_id, by, refund.state = status, "the staff settled a refund");
+    Ok(fresh_json(&row(&refund)))
+}
+
+fn words(name: &'static str, text: &str, id: RequestId) -> Result<(), ApiError> {
+    if (1..=WORDS_MAX).contains(&text.len()) && !text.chars().any(char::is_control) {
+        return Ok(());
+    }
+    let detail = format!("{name} needs 1 to {WORDS_MAX} bytes without control characters.");
+    Err(ApiError::new(problem::UNPROCESSABLE.because(detail), id))
+}
+
+fn row(refund: &Refund) -> wire::RefundRow {
+    wire::RefundRow {
+        provider: refund.key.provider.clone(),
+        payment_id: refund.key.payment_id.clone(),
+        order_id: refund.order.to_string(),
+        amount: views::money(refund.amount),
+        state: refund.state.as_str().to_owned(),
+        reference: refund.reference.clone(),
+        said: refund.said.clone(),
+        tries: refund.tries,
+        decided_at: views::time(refund.at),
+    }
+}
