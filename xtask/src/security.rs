@@ -129,7 +129,11 @@ const LINES: &[Line] = &[
         "wrong amount, currency, order, time",
         &["webhooks::a_webhook_that_does_not_fit_its_order_is_kept_and_changes_nothing"],
     ),
-    ("W5", "failed after succeeded", &["webhooks::what_contradicts_a_payment_is_kept_and_changes_nothing"]),
+    (
+        "W5",
+        "failed after succeeded",
+        &["webhooks::what_contradicts_a_payment_changes_nothing_and_what_gives_it_back_does"],
+    ),
     ("A1s", "staff routes in public", &["the_public_listener_knows_no_staff"]),
     ("A2s", "staff routes without a role", &["viewers_read_operators_run_sales_and_strangers_get_nothing"]),
     ("S1", "secrets in the output of a run", &["no_output_of_a_run_has_a_secret"]),

@@ -7,6 +7,7 @@
 mod answer;
 mod document;
 mod durable;
+mod expiry;
 mod figure;
 mod first_sale;
 mod growth;
@@ -41,7 +42,7 @@ struct Row {
 }
 
 /// Every row, in the order in which they run.
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 11] = [
     Row { name: "1", requirements: &[&NGINX, &WRK, &TASKSET], measure: refusals::run },
     Row { name: "4", requirements: &[&NGINX, &WRK, &TASKSET], measure: whole_sale::run },
     Row { name: "6", requirements: &[&WRK, &SQLITE, &TASKSET], measure: durable::run },
@@ -51,6 +52,7 @@ const ROWS: [Row; 10] = [
     Row { name: "instructions", requirements: &[&VALGRIND], measure: instructions::run },
     Row { name: "2", requirements: &[&REDIS, &REDIS_TOOLS, &TASKSET], measure: permits::run },
     Row { name: "3", requirements: &[&PGBENCH], measure: record::run },
+    Row { name: "10", requirements: &[], measure: expiry::run },
     // Last, since it builds the program anew, with the servers' clients in it.
     Row { name: "5", requirements: &[&REDIS_TOOLS], measure: steady::run },
 ];

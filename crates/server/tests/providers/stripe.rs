@@ -287,8 +287,11 @@ async fn a_buyer_pays_at_stripe_and_all_events_are_of_one_payment() {
         "id": "ch_1", "object": "charge", "amount": 1990, "amount_refunded": 1990, "currency": "eur",
         "metadata": session["metadata"], "payment_intent": "pi_1", "refunded": true,
     });
-    assert_eq!(outcome(&shop, &event("evt_4", "charge.refunded", &charge)).await, "REFUNDED");
+    let part = with(&charge, &json!({"amount_refunded": 990, "refunded": false}));
+    assert_eq!(outcome(&shop, &event("evt_4", "charge.refunded", &part)).await, "PARTLY_REFUNDED");
     alice.until_status(&order, "PAID").await;
+    assert_eq!(outcome(&shop, &event("evt_5", "charge.refunded", &charge)).await, "REFUNDED");
+    alice.until_status(&order, "REFUNDED").await;
     shop.finish().await;
 }
 

@@ -148,7 +148,7 @@ async fn a_webhook_that_does_not_fit_its_order_is_kept_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_contradicts_a_payment_is_kept_and_changes_nothing() {
+async fn what_contradicts_a_payment_changes_nothing_and_what_gives_it_back_does() {
     let shop = sandbox_shop(&[]).await;
     let sale = shop.sale(5).await;
     let alice = shop.buyer("alice");
@@ -158,12 +158,18 @@ async fn what_contradicts_a_payment_is_kept_and_changes_nothing() {
     assert_eq!(paid.outcome(&shop).await, "PAID");
     let failed = Told { kind: "payment.failed", ..paid.event("failed") };
     assert_eq!(failed.outcome(&shop).await, "CONTRADICTION");
+    let part = Told { kind: "payment.refunded", amount: 1, ..paid.event("part") };
+    assert_eq!(part.outcome(&shop).await, "PARTLY_REFUNDED");
+    assert_eq!(alice.order(&order).await.text("status"), "PAID");
     let refunded = Told { kind: "payment.refunded", ..paid.event("refunded") };
     assert_eq!(refunded.outcome(&shop).await, "REFUNDED");
+    assert_eq!(paid.event("again").outcome(&shop).await, "DUPLICATE", "R54: a late success flips nothing");
 
-    assert_eq!(alice.order(&order).await.text("status"), "PAID");
+    let end = alice.order(&order).await.json();
+    assert_eq!((&end["status"], &end["refund"]["status"]), (&"REFUNDED".into(), &"DONE".into()));
+    shop.until_free(&sale, 5).await;
     let outcomes: Vec<String> = evidence(&shop, &order).await.into_iter().map(|it| it.1).collect();
-    assert_eq!(outcomes.len(), 3);
+    assert_eq!(outcomes.len(), 5);
     assert!(outcomes.contains(&"CONTRADICTION".to_owned()), "{outcomes:?}");
     shop.finish().await;
 }

@@ -1,0 +1,217 @@
+//! Ten thousand unpaid orders go back on sale, while others buy: what the benchmark measures.
+//!
+//! `expire POSTGRES_URL REDIS_URL ORDERS` records the orders in a real PostgreSQL with holds in a real
+//! Redis, times reserves alone, lets the deadline pass, and times both: until the last unit is free again,
+//! and the reserves meanwhile. It prints one JSON object.
+#![expect(clippy::print_stdout, reason = "a program for the benchmark: it prints its figure")]
+#![expect(clippy::disallowed_methods, reason = "it measures real time and starts tasks of its own")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use doorbuster_engine::clock::{Clock, ManualClock, SystemClock};
+use doorbuster_engine::conformance::sample;
+use doorbuster_engine::delivery::{Batch, Decoded, Delivered, Position, TopicId};
+use doorbuster_engine::ledger::{
+    Ledger, PostgresLedger, PostgresOptions, PostgresUrl, RebuildOutcome, RecordOutcome,
+};
+use doorbuster_engine::order::{Epoch, OrderId, OrderPlaced, Units};
+use doorbuster_engine::queue::{BATCH_MAX, EmbeddedQueue, QueueOptions};
+use doorbuster_engine::sale::{LoaderToken, NewSale, Sale, SaleState};
+use doorbuster_engine::stock::{
+    BucketId, LoadPage, ReadBack, RedisOptions, RedisStock, ReserveOutcome, ReserveRequest, Stock,
+};
+use doorbuster_engine::workers::{Backends, Expirer, Releaser, Step, Worker};
+
+/// Reserves that are timed while nothing else happens.
+const ALONE: Duration = Duration::from_secs(2);
+/// Pause between two reserves: a steady trickle, whose latency is its own.
+const PAUSE: Duration = Duration::from_micros(500);
+/// The sale's payment window.
+const WINDOW: Duration = Duration::from_secs(600);
+/// Units that are free beside the held ones, for the buyers of the meantime.
+const FREE: u64 = 1_000_000;
+
+type Answer<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+fn main() -> Answer<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [postgres, redis, orders] = words.as_slice() else {
+        return Err("expire POSTGRES_URL REDIS_URL ORDERS".into());
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(run(postgres, redis, orders.parse()?))
+}
+
+async fn run(postgres: &str, redis: &str, orders: u64) -> Answer<()> {
+    let name = format!("expire_{:x}", rand::random::<u64>());
+    let clock = Arc::new(ManualClock::new(SystemClock::new().now()));
+    let options = PostgresOptions {
+        schema: name.clone(),
+        clock: Some(Arc::clone(&clock) as Arc<dyn Clock>),
+        ..PostgresOptions::new(PostgresUrl::new(postgres))
+    };
+    let ledger: Arc<dyn Ledger> = Arc::new(PostgresLedger::connect(&options).await?);
+    let prefix = format!("{name}:");
+    let stock: Arc<dyn Stock> =
+        Arc::new(RedisStock::connect(RedisOptions { prefix, ..RedisOptions::new(redis) }).await?);
+    let sale = open(ledger.as_ref(), stock.as_ref(), clock.as_ref(), orders).await?;
+    fill(ledger.as_ref(), stock.as_ref(), &sale, orders).await?;
+
+    let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
+    let stop = Arc::new(AtomicBool::new(false));
+    let alone = reserves(Arc::clone(&stock), sale.clone(), Arc::clone(&stop), "alone");
+    let alone = tokio::spawn(alone);
+    tokio::time::sleep(ALONE).await;
+    stop.store(true, Ordering::Relaxed);
+    let alone = alone.await??;
+
+    let folder = tempfile::tempdir()?;
+    let queue = EmbeddedQueue::open(
+        folder.path(),
+        |_: &TopicId| 0,
+        Arc::new(SystemClock::new()),
+        QueueOptions::default(),
+    )?;
+    let backends = Backends {
+        stock: Arc::clone(&stock),
+        queue: Arc::new(queue),
+        ledger: Arc::clone(&ledger),
+        clock: Arc::clone(&clock) as Arc<dyn Clock>,
+    };
+    clock.advance(WINDOW + Duration::from_millis(1));
+    stop.store(false, Ordering::Relaxed);
+    let meanwhile = tokio::spawn(reserves(Arc::clone(&stock), sale.clone(), Arc::clone(&stop), "meanwhile"));
+    let held_before = stock.level(bucket).await?.ok_or("the stock is gone")?.holds;
+    let began = Instant::now();
+    let (mut expirer, mut releaser) = (Expirer::new(backends.clone()), Releaser::new(backends));
+    let expiring = async {
+        while expirer.step().await? != Step::Idle {}
+        Answer::<()>::Ok(())
+    };
+    let mut released = 0;
+    let releasing = async {
+        while released < orders {
+            match releaser.step().await? {
+                Step::Worked(rows) => released += rows,
+                Step::Idle => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+        Answer::<()>::Ok(())
+    };
+    tokio::try_join!(expiring, releasing)?;
+    let seconds = began.elapsed().as_secs_f64();
+    stop.store(true, Ordering::Relaxed);
+    let meanwhile = meanwhile.await??;
+
+    let bought = meanwhile.len() as u64;
+    let held = stock.level(bucket).await?.ok_or("the stock is gone")?.holds;
+    if held > held_before + bought - orders {
+        return Err(format!("{held} holds are left of {held_before} and {bought}").into());
+    }
+    println!(
+        "{{\"orders\":{orders},\"seconds\":{seconds:.3},\"aloneP99Us\":{},\"meanwhileP99Us\":{},\"reserves\":{bought}}}",
+        p99(alone),
+        p99(meanwhile)
+    );
+    Ok(())
+}
+
+/// A sale with the orders' units and as many more as others need, loaded and open.
+async fn open(ledger: &dyn Ledger, stock: &dyn Stock, clock: &dyn Clock, orders: u64) -> Answer<Sale> {
+    let now = clock.now();
+    let sale = NewSale {
+        payment_window: WINDOW,
+        limit: Units(1),
+        opens_at: now.minus(Duration::from_secs(60)),
+        closes_at: now.plus(WINDOW * 10),
+        ..sample::new_sale(now, vec![sample::new_item("P-1", orders + FREE)])
+    };
+    let sale = ledger.create_sale(&sale).await?;
+    let token = LoaderToken(1);
+    let RebuildOutcome::Owned(sale) =
+        ledger.begin_rebuild(sale.id, Epoch(0), "benchmark", token, Duration::ZERO).await?
+    else {
+        return Err("the rebuild is somebody else's".into());
+    };
+    ledger.finish_rebuild(sale.id, token).await?;
+    ledger.change_state(sale.id, SaleState::Open, None).await?;
+    let sale = ledger.sale(sale.id).await?.ok_or("the sale is gone")?;
+    let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
+    stock.begin_load(bucket, &sale.terms, token).await?;
+    stock.load(bucket, token, 0, &LoadPage::Items(vec![(sale.items[0].id, orders + FREE)])).await?;
+    let back = stock.level(bucket).await?.ok_or("the stock is gone")?;
+    stock.finish_load(bucket, token, ReadBack { seq: back.seq, pages: 1 }).await?;
+    Ok(sale)
+}
+
+/// Reserves and records the orders, as gateways and a recorder would.
+async fn fill(ledger: &dyn Ledger, stock: &dyn Stock, sale: &Sale, orders: u64) -> Answer<()> {
+    let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
+    let position = |next| Position { topic: TopicId("expire".to_owned()), partition: 0, next };
+    ledger.register(&[position(0)]).await?;
+    for first in (0..orders).step_by(256) {
+        let next = orders.min(first + 256);
+        let requests: Vec<ReserveRequest> = (first..next).map(|n| request(sale, &format!("first-{n}"))).collect();
+        let held = stock.reserve(bucket, &requests).await?.into_iter().map(|outcome| match outcome {
+            ReserveOutcome::Held { reservation, .. } => {
+                Ok(OrderPlaced { reservation, price: sale.items[0].price })
+            }
+            other => Err(format!("not held: {other:?}")),
+        });
+        let held: Vec<OrderPlaced> = held.collect::<Result<_, _>>()?;
+        let confirmed: Vec<_> =
+            held.iter().map(|it| (it.reservation.order, it.reservation.user.clone())).collect();
+        let records = (first..).zip(held).map(|(offset, placed)| Delivered {
+            offset,
+            appended_at: SystemClock::new().now(),
+            contents: Decoded::Order(Box::new(placed)),
+        });
+        let batch = Batch { from: position(first), next, records: records.collect() };
+        assert!(batch.records.len() <= BATCH_MAX);
+        let RecordOutcome::Recorded(recorded) = ledger.record(&batch).await? else {
+            return Err("somebody else records".into());
+        };
+        if recorded.pending != next - first {
+            return Err(format!("{recorded:?}").into());
+        }
+        stock.confirm(bucket, &confirmed).await?;
+    }
+    Ok(())
+}
+
+fn request(sale: &Sale, user: &str) -> ReserveRequest {
+    ReserveRequest {
+        order: OrderId(uuid::Uuid::now_v7()),
+        user: doorbuster_engine::order::UserId::new(user).expect("a name of letters and digits"),
+        item: sale.items[0].id,
+        units: Units(1),
+        trace: None,
+        retake_of: None,
+    }
+}
+
+/// Buys one unit after the other until told to stop; how long each took, in microseconds.
+async fn reserves(stock: Arc<dyn Stock>, sale: Sale, stop: Arc<AtomicBool>, who: &str) -> Answer<Vec<u64>> {
+    let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
+    let mut took = Vec::new();
+    let mut number = 0_u64;
+    while !stop.load(Ordering::Relaxed) {
+        let request = request(&sale, &format!("{who}-{number}"));
+        let began = Instant::now();
+        let outcomes = stock.reserve(bucket, std::slice::from_ref(&request)).await?;
+        if !matches!(outcomes.first(), Some(ReserveOutcome::Held { .. })) {
+            return Err(format!("not held: {outcomes:?}").into());
+        }
+        took.push(u64::try_from(began.elapsed().as_micros())?);
+        number += 1;
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(took)
+}
+
+fn p99(mut took: Vec<u64>) -> u64 {
+    took.sort_unstable();
+    took.get(took.len() * 99 / 100).copied().unwrap_or_default()
+}

@@ -1,0 +1,66 @@
+//! Row 10: ten thousand unpaid orders go back on sale from PostgreSQL, while others reserve.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use doorbuster_services::command::output_of;
+use serde_json::Value;
+
+use super::Bench;
+use super::figure::{Books, Figure, Goal};
+use crate::services::{Lent, POSTGRES, REDIS};
+
+/// Orders that expire at the same moment.
+const ORDERS: &str = "10000";
+
+pub(crate) fn run(bench: &Bench) -> Result<Vec<Figure>> {
+    let expire = build(bench)?;
+    let mut lent = Lent::new(bench.root(), false);
+    ensure!(lent.ensure(&[&POSTGRES, &REDIS])?, "there is no PostgreSQL or no Redis");
+    let address = |name: &str| {
+        let found = lent.variables().find(|(variable, _)| variable.contains(name));
+        found.map(|(_, url)| url).with_context(|| format!("{name} has no address"))
+    };
+    let (postgres, redis) = (address("POSTGRES")?, address("REDIS")?);
+    let (mut seconds, mut latency) = (Vec::new(), Vec::new());
+    for round in 0..bench.rounds() {
+        bench.say(format!("row 10, round {}: {ORDERS} orders expire and return", round + 1));
+        let report = measured(&expire, &postgres, &redis)?;
+        let figure = |name: &str| report[name].as_f64().with_context(|| format!("expire has no {name}"));
+        seconds.push((figure("seconds")?, None));
+        latency.push((figure("meanwhileP99Us")?, Some(figure("aloneP99Us")?)));
+    }
+    Ok(vec![
+        Figure {
+            row: "10",
+            what: "from the deadline of 10,000 unpaid orders until the last unit is free again",
+            unit: "s",
+            against: "",
+            goal: Goal::AtMost(2.0),
+            rounds: seconds,
+            books: Books::Unasked,
+            notes: vec!["one expirer and one releaser, PostgreSQL and Redis on the same cores".to_owned()],
+        },
+        Figure {
+            row: "10",
+            what: "p99 of a reserve meanwhile",
+            unit: "µs",
+            against: "the same reserves alone",
+            goal: Goal::AtMostTimes(1.5),
+            rounds: latency,
+            books: Books::Unasked,
+            notes: vec!["one reserve at a time, every half millisecond".to_owned()],
+        },
+    ])
+}
+
+fn build(bench: &Bench) -> Result<PathBuf> {
+    bench.build(&["-p", "doorbuster-engine", "--features", "distributed", "--example", "expire"])?;
+    Ok(bench.root().join("target/release/examples/expire"))
+}
+
+fn measured(expire: &Path, postgres: &str, redis: &str) -> Result<Value> {
+    let printed = output_of(Command::new(expire).args([postgres, redis, ORDERS]))?;
+    serde_json::from_str(&printed).with_context(|| format!("expire printed {printed}"))
+}
