@@ -1,4 +1,4 @@
-//! The sale page, compiled in.
+//! The pages of buyers, compiled in: one file each on the wire, written from the parts in `web/`.
 
 use axum::http::HeaderValue;
 use axum::http::header::{
@@ -8,12 +8,30 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use doorbuster_loadtest::TokenSigner;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::docs;
 
-const SALE_PAGE: &str = include_str!("../../../web/sale.html");
-const BOOT: &str = "__DOORBUSTER_BOOT__";
+/// The parts, each before those that it has within it: `{{name}}` stands for a part's text.
+const PARTS: [(&str, &str); 9] = [
+    ("{{head.html}}", include_str!("../../../web/head.html")),
+    ("{{noscript.html}}", include_str!("../../../web/noscript.html")),
+    ("{{panel.html}}", include_str!("../../../web/panel.html")),
+    ("{{sign.html}}", include_str!("../../../web/sign.html")),
+    ("{{base.css}}", include_str!("../../../web/base.css")),
+    ("{{base.js}}", include_str!("../../../web/base.js")),
+    ("{{panel.js}}", include_str!("../../../web/panel.js")),
+    ("{{sale.js}}", include_str!("../../../web/sale.js")),
+    ("{{order.js}}", include_str!("../../../web/order.js")),
+];
+const SALE: &str = include_str!("../../../web/sale.html");
+const ORDER: &str = include_str!("../../../web/order.html");
+/// The words of every page in every language: those of both pages, and each page's own.
+const WORDS: &str = include_str!("../../../web/words.json");
+/// Where a page finds its words, and what only this server knows.
+const WORDS_MARK: &str = "{{words}}";
+const BOOT: &str = "{{boot}}";
 
 /// What the pages of this server need to know.
 #[derive(Default)]
@@ -22,6 +40,7 @@ pub struct Site {
     pub demo_tokens: Option<TokenSigner>,
     pub(crate) sale: std::sync::OnceLock<String>,
     pub(crate) docs: std::sync::OnceLock<docs::Pages>,
+    pub(crate) written: std::sync::OnceLock<[Page; 2]>,
 }
 
 impl Site {
@@ -37,22 +56,67 @@ impl Site {
 
     /// The sale page; with `payments` it leads to the provider.
     pub(crate) fn sale_page(&self, payments: bool) -> Response {
-        let demo_token = self.demo_tokens.is_some();
-        let boot = serde_json::json!({
-            "saleId": self.sale.get(), "demoToken": demo_token, "payments": payments,
-        });
-        // `<` cannot end the script element early.
-        let page = SALE_PAGE.replace(BOOT, &boot.to_string().replace('<', "\\u003c"));
-        let policy = policy(&page);
+        let [sale, _] = self.written();
+        sale.with(&self.boot(payments))
+    }
+
+    /// The page of an order, whichever its address names: it asks for the order itself.
+    pub(crate) fn order_page(&self, payments: bool) -> Response {
+        let [_, order] = self.written();
+        order.with(&self.boot(payments))
+    }
+
+    fn written(&self) -> &[Page; 2] {
+        self.written.get_or_init(|| [Page::write(SALE, "sale"), Page::write(ORDER, "order")])
+    }
+
+    fn boot(&self, payments: bool) -> Value {
+        serde_json::json!({
+            "saleId": self.sale.get(), "demoToken": self.demo_tokens.is_some(), "payments": payments,
+        })
+    }
+}
+
+/// A page without what only the running server knows.
+pub(crate) struct Page {
+    text: String,
+    policy: HeaderValue,
+}
+
+impl Page {
+    fn write(shell: &str, own: &str) -> Self {
+        let mut text = shell.to_owned();
+        for (mark, part) in PARTS {
+            text = text.replace(mark, part);
+        }
+        let text = text.replace(WORDS_MARK, &inside_script(&words(own).into()));
+        let policy = policy(&text);
+        Self { text, policy }
+    }
+
+    fn with(&self, boot: &Value) -> Response {
+        let page = self.text.replace(BOOT, &inside_script(boot));
         let headers = [
             (CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
             (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
             (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
             (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-            (CONTENT_SECURITY_POLICY, policy),
+            (CONTENT_SECURITY_POLICY, self.policy.clone()),
         ];
         (headers, page).into_response()
     }
+}
+
+/// The words of both pages and of the page `own`: for each key English, French and Chinese.
+fn words(own: &str) -> Map<String, Value> {
+    let catalogue: Value = serde_json::from_str(WORDS).unwrap_or_default();
+    let sections = ["both", own].into_iter().filter_map(|section| catalogue[section].as_object());
+    sections.flatten().map(|(key, words)| (key.clone(), words.clone())).collect()
+}
+
+/// A value as data in a script element, which `<` cannot end early.
+fn inside_script(value: &Value) -> String {
+    value.to_string().replace('<', "\\u003c")
 }
 
 /// Only the page's own script and style may run: they are named by their hashes.
@@ -74,4 +138,80 @@ pub(crate) fn hash(text: &str) -> String {
 fn hashes(page: &str, begin: &str, end: &str) -> String {
     let inner = page.split(begin).skip(1).filter_map(|rest| rest.split_once(end));
     inner.map(|(text, _)| format!("'{}'", hash(text))).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Most bytes of a page: with its few answers it stays below 50 KB.
+    const BYTES_MAX: usize = 48 * 1024;
+
+    /// What stands between `begin` and the next `"`, wherever it does.
+    fn between<'a>(text: &'a str, begin: &str) -> BTreeSet<&'a str> {
+        text.split(begin).skip(1).filter_map(|rest| rest.split('"').next()).collect()
+    }
+
+    fn blanks(text: &str) -> BTreeSet<&str> {
+        text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn every_word_is_there_in_every_language_with_the_same_blanks() {
+        for own in ["sale", "order"] {
+            for (key, texts) in words(own) {
+                let texts: Vec<&str> =
+                    texts.as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+                assert_eq!(texts.len(), 3, "{key} has an English, a French and a Chinese text");
+                for text in &texts {
+                    assert!(!text.trim().is_empty(), "{key}: {texts:?}");
+                    assert_eq!(blanks(text), blanks(texts[0]), "{key}: {texts:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_pages_words_are_those_that_it_says() {
+        for (shell, own) in [(SALE, "sale"), (ORDER, "order")] {
+            let page = Page::write(shell, own).text;
+            let (before, script) = page.rsplit_once("<script>").unwrap();
+            let ids = between(before, "id=\"");
+            let words = words(own);
+            for call in [" t(\"", "(t(\"", "!t(\"", "{t(\"", "[t(\""] {
+                for said in between(script, call) {
+                    assert!(words.contains_key(said), "{own}.js says {said}, which words.json lacks");
+                }
+            }
+            for key in words.keys() {
+                let said = script.contains(&format!("\"{key}\"")) || script.contains(&format!(" {key}: {{"));
+                assert!(said || ids.contains(key.as_str()), "no part of the {own} page says {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn pages_are_whole_small_and_run_their_own_script_alone() {
+        for (shell, own) in [(SALE, "sale"), (ORDER, "order")] {
+            let page = Page::write(shell, own);
+            let text = page.text.replace(BOOT, "{}");
+            assert!(!text.contains("{{"), "a part of the {own} page is not there: {text}");
+            assert!(text.len() < BYTES_MAX, "the {own} page has {} bytes", text.len());
+            let policy = page.policy.to_str().unwrap();
+            assert_eq!(policy.matches("'sha256-").count(), 2, "{policy}");
+            for loads in ["src=", "@import", "url(", " style=", " onclick=", "https://"] {
+                assert!(!text.contains(loads), "the {own} page has {loads}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_server_knows_cannot_end_the_script_element() {
+        let site = Site::default();
+        site.show_sale("</script><script>alert(1)");
+        let text = inside_script(&site.boot(true));
+        assert!(!text.contains('<') && text.contains("\\u003c/script"), "{text}");
+    }
 }

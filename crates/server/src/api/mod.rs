@@ -52,7 +52,8 @@ pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
     };
     let webhook = post(payments::webhook).layer(DefaultBodyLimit::max(payments::WEBHOOK_MAX));
     let mut router = Router::new()
-        .route("/", get(page))
+        .route("/", get(sale_page))
+        .route("/orders/{order}", get(order_page))
         .route("/api/flash-sales/orders/{order}", get(orders::show).delete(orders::cancel))
         .route("/api/flash-sales/orders/{order}/payment", post(payments::start))
         .route("/api/flash-sales/payments/{provider}/webhook", webhook)
@@ -79,8 +80,12 @@ pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
         .with_state(state)
 }
 
-async fn page(State(state): State<ApiState>) -> Response {
+async fn sale_page(State(state): State<ApiState>) -> Response {
     state.site.sale_page(state.payments.is_some())
+}
+
+async fn order_page(State(state): State<ApiState>) -> Response {
+    state.site.order_page(state.payments.is_some())
 }
 
 async fn nothing_here(id: RequestId) -> ApiError {

@@ -205,7 +205,7 @@ impl Payments {
             url => checked(url, "payments.public_url")?,
         };
         let return_url = match payments.return_url.as_str() {
-            "" => format!("{public}/?sale={{sale}}"),
+            "" => format!("{public}/orders/{{order}}"),
             url => checked(url, "payments.return_url")?,
         };
         let secrets = config.webhook_secrets()?;

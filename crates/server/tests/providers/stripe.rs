@@ -262,7 +262,8 @@ async fn a_buyer_pays_at_stripe_and_all_events_are_of_one_payment() {
         ("line_items[0][quantity]", "1"),
         ("client_reference_id", order.as_str()),
         ("payment_intent_data[metadata][doorbuster_order]", order.as_str()),
-        ("success_url", &format!("https://sale.example/?sale={}", sale.id)),
+        ("success_url", &format!("https://sale.example/orders/{order}")),
+        ("cancel_url", &format!("https://sale.example/orders/{order}")),
         // Ten minutes are less than Stripe takes.
         ("expires_at", &(deadline + 31 * 60).to_string()),
     ] {
