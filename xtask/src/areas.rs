@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::requirements::{GIT, PROMTOOL, PYTHON, Requirement};
+use crate::requirements::{CHROMIUM, GIT, NODE, NPM, PROMTOOL, PYTHON, Requirement};
 use crate::services::{self, Service};
 use crate::tidy::TOOLS;
 
@@ -35,6 +35,8 @@ pub(crate) enum Step {
     Stage,
     /// A virtual environment of Python tools, by the file that pins them.
     Venv(&'static str),
+    /// The Node libraries that a folder's lock file pins.
+    Npm(&'static str),
     /// The hostile requests, by their ids.
     Security,
     /// The failure matrix, line by line.
@@ -104,6 +106,16 @@ pub(crate) const AREAS: &[Area] = &[
         },
     },
     Area {
+        name: "browser",
+        shows: "buyers find their way in a real browser, by keyboard too, and no page has a barrier",
+        requirements: &[&CHROMIUM, &NODE, &NPM],
+        services: &[],
+        steps: |root| {
+            let stories = chosen(root, "crates/server", |test| test == "browser", &["--nocapture"])?;
+            Ok(vec![Step::Npm(BROWSER_PINNED), stories])
+        },
+    },
+    Area {
         name: "security",
         shows: "hostile requests are answered as documented, listed by their ids",
         requirements: &[],
@@ -143,6 +155,9 @@ pub(crate) const AREAS: &[Area] = &[
 /// The Python tools of the area `contract`.
 const TOOLS_PINNED: &str = "crates/server/tests/contract/requirements.txt";
 
+/// The Node libraries of the area `browser`.
+const BROWSER_PINNED: &str = "crates/server/tests/browser";
+
 /// Whether a test of the engine is about several processes at once.
 fn in_distributed(test: &str) -> bool {
     ["brokers", "recorders"].contains(&test)
@@ -155,7 +170,7 @@ fn in_conformance(test: &str) -> bool {
 
 /// Whether a test of the server tells a story of its own, without an area of its own.
 fn in_http(test: &str) -> bool {
-    !["kill", "contract", "failures"].contains(&test) && !in_roles(test)
+    !["browser", "contract", "failures", "kill"].contains(&test) && !in_roles(test)
 }
 
 /// Whether a test of the server is about processes that share servers.
@@ -305,7 +320,9 @@ mod tests {
     #[test]
     fn an_area_without_files_is_an_error() {
         let root = tree(&["crates/server/tests/shop/mod.rs"]);
-        for area in ["unit", "conformance", "model", "distributed", "http", "contract", "kill", "demo"] {
+        for area in
+            ["unit", "conformance", "model", "distributed", "http", "contract", "browser", "kill", "demo"]
+        {
             assert!(steps(area, root.path()).is_err(), "{area}");
         }
     }
@@ -317,6 +334,7 @@ mod tests {
             "crates/engine/tests/recorders.rs",
             "crates/engine/tests/simulation/main.rs",
             "crates/model/tests/scopes.rs",
+            "crates/server/tests/browser/main.rs",
             "crates/server/tests/kill.rs",
             "crates/server/tests/buying.rs",
             "crates/server/tests/contract/main.rs",
@@ -330,6 +348,8 @@ mod tests {
         assert_eq!(http, [test(&["--test", "buying", "--test", "paying"])]);
         let contract = steps("contract", root.path()).expect("files are there");
         assert_eq!(contract, [Step::Venv(TOOLS_PINNED), test(&["--test", "contract"])]);
+        let browser = steps("browser", root.path()).expect("files are there");
+        assert_eq!(browser, [Step::Npm(BROWSER_PINNED), test(&["--test", "browser", "--", "--nocapture"])]);
         let model = steps("model", root.path()).expect("files are there");
         assert_eq!(model, [test(&["--test", "scopes", "--", "--nocapture"])]);
         let kill = steps("kill", root.path()).expect("files are there");

@@ -11,6 +11,7 @@ mod bench;
 mod demo;
 mod failures;
 mod named;
+mod npm;
 mod requirements;
 mod run;
 mod security;

@@ -63,6 +63,30 @@ pub(crate) const PYTHON: Requirement = Requirement {
     absence: Absence::Fatal,
 };
 
+/// Chromium shows the pages as a buyer's browser does.
+pub(crate) const CHROMIUM: Requirement = Requirement {
+    program: "chromium",
+    why: "opens the pages of buyers",
+    source: Source::Debian("chromium"),
+    absence: Absence::Fatal,
+};
+
+/// Node runs the stories in the browser.
+pub(crate) const NODE: Requirement = Requirement {
+    program: "node",
+    why: "runs the stories that are told in the browser",
+    source: Source::Debian("nodejs"),
+    absence: Absence::Fatal,
+};
+
+/// npm brings the libraries that drive the browser and look for barriers on a page.
+pub(crate) const NPM: Requirement = Requirement {
+    program: "npm",
+    why: "installs playwright-core and axe-core",
+    source: Source::Debian("npm"),
+    absence: Absence::Fatal,
+};
+
 /// Whether the program is on the search path, or beside the cargo that started us.
 pub(crate) fn is_there(requirement: &Requirement) -> bool {
     match requirement.source {

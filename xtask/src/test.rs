@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::areas::{AREAS, Area, Step};
 use crate::run::{cargo, shown};
 use crate::services::Lent;
-use crate::{demo, failures, requirements, security, stage, tidy, venv};
+use crate::{demo, failures, npm, requirements, security, stage, tidy, venv};
 
 /// How one area ended.
 struct Ended {
@@ -64,6 +64,7 @@ fn run_area(area: &Area, services: &mut Lent<'_>, not_run: &mut Vec<String>) -> 
             }
             Step::Stage => stage::small(root, services.install)?,
             Step::Venv(pinned) => venv::make(root, pinned)?,
+            Step::Npm(folder) => npm::make(root, folder)?,
             Step::Security => security::run(root)?,
             Step::Failures => failures::run(root, &failures::short())?,
             Step::Demo => demo::run(root)?,
@@ -115,6 +116,7 @@ mod tests {
                 "distributed",
                 "http",
                 "contract",
+                "browser",
                 "security",
                 "fuzz",
                 "kill",
