@@ -89,6 +89,7 @@ pub(crate) enum Done {
 /// The page of a bill.
 pub(crate) fn page(bill: &Bill, language: Language, done: Option<Done>) -> String {
     let words = language.words();
+    let back = html! { p { a href=(bill.return_url) { (words.back) } } };
     let body = html! {
         h1 { (words.title) }
         p.warning { (words.warning) }
@@ -97,6 +98,8 @@ pub(crate) fn page(bill: &Bill, language: Language, done: Option<Done>) -> Strin
             Some(Done::Crowded) => p.done role="status" { (words.crowded) },
             None => {},
         }
+        // Once something was chosen, the way back is the next step.
+        @if done.is_some() { (back) }
         dl {
             dt { (words.amount) } dd.amount { (bill.total.decimal()) " " (bill.total.currency.as_str()) }
             dt { (bill.title) } dd { (words.order) " " code { (bill.order) } }
@@ -112,7 +115,7 @@ pub(crate) fn page(bill: &Bill, language: Language, done: Option<Done>) -> Strin
                 }
             }
         }
-        p { a href=(bill.return_url) { (words.back) } }
+        @if done.is_none() { (back) }
     };
     whole(language, words.title, &body)
 }
