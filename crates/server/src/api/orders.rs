@@ -6,7 +6,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use doorbuster_engine::ledger::CancelOutcome;
+use doorbuster_engine::ledger::{CancelOutcome, RefundState};
 use doorbuster_engine::my_orders::MyOrder;
 use doorbuster_engine::order::{OrderId, SaleId};
 use doorbuster_wire::MyOrders;
@@ -74,7 +74,9 @@ pub(super) async fn show(
 /// The same while nothing that the owner can see has changed.
 fn etag(order: &MyOrder) -> HeaderValue {
     let until = order.expires_at.map_or(0, doorbuster_engine::clock::Timestamp::as_ms);
-    let text = format!("\"{}-{}-{until}\"", order.status, u8::from(order.payable));
+    let (payable, retaken) = (u8::from(order.payable), u8::from(order.aftermath.retaken_by.is_some()));
+    let refund = order.aftermath.refund.map_or("none", RefundState::as_str);
+    let text = format!("\"{}-{payable}-{until}-{retaken}-{refund}\"", order.status);
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("\"\""))
 }
 

@@ -36,10 +36,12 @@ async fn a_late_payment_buys_again_while_something_is_free() {
     let sale = shop.sale(1).await;
     let alice = shop.buyer("alice");
     let order = expired(&shop, &sale, "alice").await;
+    let before = alice.order(&order).await;
     assert_eq!(Told::of(&shop, &order).outcome(&shop).await, "LATE");
 
     until("it is bought again", async || alice.order(&order).await.json()["retakenBy"].is_string()).await;
     let old = alice.order(&order).await;
+    assert_ne!(old.header("etag"), before.header("etag"), "whoever waits for a change hears of it");
     assert_eq!(old.text("status"), "EXPIRED", "the old order stays what it is");
     let retake = old.text("retakenBy");
     let paid = alice.until_status(&retake, "PAID").await;
@@ -56,12 +58,14 @@ async fn a_late_payment_with_nothing_left_is_given_back() {
     let (alice, bob) = (shop.buyer("alice"), shop.buyer("bob"));
     let order = expired(&shop, &sale, "alice").await;
     let theirs = payable_order(&shop, &bob, &sale).await;
+    let before = alice.order(&order).await;
     let late = Told::of(&shop, &order);
     assert_eq!(late.outcome(&shop).await, "LATE");
 
     let refunded = async || alice.order(&order).await.json()["refund"]["status"] == "DONE";
     until("the money is given back", refunded).await;
     assert_eq!(refunds(&shop).await, [(late.payment.clone(), "DONE".to_owned())]);
+    assert_ne!(alice.order(&order).await.header("etag"), before.header("etag"), "this too is a change");
     assert_eq!(bob.order(&theirs).await.text("status"), "PENDING", "bob keeps it");
     // Alice sees what was tried for her.
     let tried = alice.my_orders(&sale).await;
