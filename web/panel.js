@@ -88,7 +88,7 @@ function face(o) {
 		case "PAID": return ["oPaid", t("oPaidP"), "✓"];
 		case "EXPIRED": return ["oExpired", t("oExpiredP") + again, "–", true];
 		case "CANCELLED": return ["oCancelled", t("oCancelledP") + again, "–", true];
-		case "REJECTED": return ["oRejected", t({ NO_STOCK: "rStock", LIMIT: "rLimit" }[o.reason] || "rOther") + again, "!", true];
+		case "REJECTED": return ["oRejected", t({ NO_STOCK: "rStock", LIMIT: "rLimit", RETAKE_REFUSED: "rRetake" }[o.reason] || "rOther") + again, "!", true];
 		case "REFUNDED": return ["oRefunded", o.refund ? "" : t("oRefundedP"), "–", true];
 	}
 	if (o.unknown) return ["oUnknown", t("oUnknownP"), ""];
@@ -114,7 +114,7 @@ function drawOrder() {
 		put(E.payBy, t("payBy", { when: date(end, { second: "2-digit" }) }));
 		mention("pay" + o.orderId, s, [600, 120, 60, 10], "payLeft");
 	}
-	const payable = pay && boot.payments, begun = payable && read(payingKey(o.orderId));
+	const payable = pay && boot.payments, begun = (payable || title === "oLate") && read(payingKey(o.orderId));
 	if (!payable) keepFocus(E.payNow, E.orderTitle);
 	E.payNow.hidden = !payable;
 	put(E.payNow, t(S.paying ? "payGoing" : begun ? "payOn" : "payNow")); flag(E.payNow, "disabled", S.paying);
@@ -122,7 +122,7 @@ function drawOrder() {
 	if (!cancellable) keepFocus(E.cancelBox, E.orderTitle);
 	E.cancelBox.hidden = !cancellable;
 	flag(E.cancelYes, "disabled", S.cancelling);
-	show(E.orderNote, ask > 0 ? t("oTrouble", { in: inTime(ask) }) : S.orderNote || begun && t("payBegun"));
+	show(E.orderNote, ask > 0 ? t("oTrouble", { in: inTime(ask) }) : S.orderNote || begun && t(pay ? "payBegun" : "payLate"));
 	show(E.refund, REFUNDS[o.refund?.status] && t(REFUNDS[o.refund.status]));
 	E.retaken.hidden = !o.retakenBy;
 	lead(E.retakenLink, o.retakenBy && orderPage(o.retakenBy));

@@ -19,6 +19,7 @@ const STATES = {
 	cancelled: { shows: "oCancelled", says: { status: "CANCELLED" } },
 	"without stock": { shows: "oRejected", says: { status: "REJECTED", reason: "NO_STOCK" }, also: ["rStock"] },
 	"over the limit": { shows: "oRejected", says: { status: "REJECTED", reason: "LIMIT" }, also: ["rLimit"] },
+	"retaken in vain": { shows: "oRejected", says: { status: "REJECTED", reason: "RETAKE_REFUSED" }, also: ["rRetake"] },
 	unreadable: { shows: "oRejected", says: { status: "REJECTED", reason: "UNREADABLE" }, also: ["rOther"] },
 	refunded: { shows: "oRefunded", says: { status: "REFUNDED" }, also: ["oRefundedP"] },
 	"paid twice": { shows: "oPaid", says: { status: "PAID", refund: { status: "DONE" } }, also: ["fDone"] },

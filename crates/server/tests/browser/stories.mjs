@@ -13,7 +13,23 @@ async function tabTo(page, target) {
 	assert.fail("no way there by keyboard: " + target);
 }
 
-export const stories = () => describe("a buyer", { concurrency: 3 }, () => {
+export const stories = () => describe("a buyer", { concurrency: 4 }, () => {
+	it("pays too late, and has the unit by a new order", async () => {
+		const sale = await openSale({ units: 1, window: 8 }), user = somebody(), order = await bought(user, sale);
+		const { body } = await buyer(user, "POST", `/orders/${order.orderId}/payment`);
+		assert.equal((await fetch(body.paymentUrl + "?do=late", { method: "POST", redirect: "manual" })).status, 303);
+		await visit({ user }, async alice => {
+			await alice.open("/orders/" + order.orderId);
+			await alice.sees("The time to pay is over");
+			// The shop asks the provider first, and hears of the payment half a minute behind it.
+			await alice.sees("The order has lapsed");
+			await alice.page.getByRole("link", { name: "To the new order" }).click();
+			await alice.sees("Paid. Thank you!");
+			await alice.reads(`It takes the place of order ${order.orderId}`);
+			await alice.reloadsTo("Paid. Thank you!");
+		});
+	});
+
 	it("signs in, buys and pays by keyboard alone", async () => {
 		const sale = await openSale();
 		await visit({}, async alice => {
