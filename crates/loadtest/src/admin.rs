@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use doorbuster_wire::{
-    AuditReport, CloseRefund, DeadLetter, DropDeadLetter, MarkPaid, OrderRow, Page, Paid, PreheatReport,
-    Rebuild, RebuildReport, RefundOrder, RefundRow, Repair, RepairReport, ReplayDeadLetter, Replayed,
-    Restock, RetryRefund, SaleDetail, SaleDraft,
+    AuditReport, CloseRefund, DeadLetter, DropDeadLetter, MarkPaid, OrderRow, Page, Paid, PaymentRow,
+    PreheatReport, Rebuild, RebuildReport, RefundOrder, RefundRow, Repair, RepairReport, ReplayDeadLetter,
+    Replayed, Restock, RetryRefund, SaleDetail, SaleDraft,
 };
 use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
@@ -207,6 +207,14 @@ impl AdminClient {
     /// [`AdminError::Unreadable`].
     pub async fn all_orders(&self, sale_id: &str) -> Result<Vec<OrderRow>, AdminError> {
         self.all_pages(&sale_path(sale_id, "/orders")?).await
+    }
+
+    /// All payments for orders of a sale, page by page. Those made meanwhile may be missing.
+    ///
+    /// # Errors
+    /// As [`all_orders`](Self::all_orders).
+    pub async fn all_payments(&self, sale_id: &str) -> Result<Vec<PaymentRow>, AdminError> {
+        self.all_pages(&sale_path(sale_id, "/payments")?).await
     }
 
     /// One order, of any sale.

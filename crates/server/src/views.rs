@@ -1,6 +1,7 @@
 //! The engine's values as the wire types say them.
 
 use doorbuster_engine::clock::Timestamp;
+use doorbuster_engine::ledger::PaymentRow;
 use doorbuster_engine::my_orders::MyOrder;
 use doorbuster_engine::order::{Money, Order};
 use doorbuster_engine::sale::Sale;
@@ -63,6 +64,18 @@ pub(crate) fn order_row(order: &Order) -> wire::OrderRow {
         total: money(order.total),
         reserved_at: time(it.reserved_at),
         expires_at: time(order.expires_at),
+    }
+}
+
+pub(crate) fn payment_row(row: PaymentRow) -> wire::PaymentRow {
+    wire::PaymentRow {
+        provider: row.payment.provider,
+        payment_id: row.payment.payment_id,
+        order_id: row.meant.to_string(),
+        retaken_by: (row.order != row.meant).then(|| row.order.to_string()),
+        outcome: row.outcome,
+        amount_minor: row.amount_minor,
+        currency: row.currency,
     }
 }
 

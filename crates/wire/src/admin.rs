@@ -10,6 +10,7 @@
 //! | `POST /admin/api/sales/{saleId}/rebuild` | [`Rebuild`] | [`RebuildReport`] |
 //! | `POST /admin/api/sales/{saleId}/items/{itemId}/restock` | [`Restock`] | [`SaleDetail`] |
 //! | `GET /admin/api/sales/{saleId}/orders?cursor=&limit=` | | [`Page`] of [`OrderRow`] |
+//! | `GET /admin/api/sales/{saleId}/payments?cursor=&limit=` | | [`Page`] of [`PaymentRow`] |
 //! | `GET /admin/api/orders/{orderId}` | | [`OrderRow`] |
 //! | `POST /admin/api/orders/{orderId}/mark-paid` | [`MarkPaid`] | [`Paid`] |
 //! | `GET /admin/api/audit` | | [`AuditReport`] |
@@ -232,6 +233,27 @@ pub struct OrderRow {
     pub reserved_at: String,
     /// Until when a payment may begin.
     pub expires_at: String,
+}
+
+/// One payment as the ledger has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PaymentRow {
+    /// Who took the money: `manual` for the staff, else the provider's word.
+    pub provider: String,
+    /// Names the payment there.
+    pub payment_id: String,
+    /// The order that its buyer meant to pay.
+    pub order_id: String,
+    /// The order that bought again, where that is paid by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retaken_by: Option<String>,
+    /// What became of it: `PAID`, `LATE`, `REFUND_DUE`, `REFUNDED`, `AMOUNT_MISMATCH`.
+    pub outcome: String,
+    /// What was paid, in minor units.
+    pub amount_minor: i64,
+    /// In which currency.
+    pub currency: String,
 }
 
 /// One page of a listing.

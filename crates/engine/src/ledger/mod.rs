@@ -32,10 +32,12 @@
 //! 16. Money is given back at most once, and never forgotten: `a_refund_stays_due_until_it_is_done`,
 //!     `a_refunded_order_gives_its_units_back`.
 //! 17. An order whose buyer is paying is held once behind its deadline: `an_open_attempt_holds_its_order_once`.
+//! 18. The payments of a sale are listed page by page: `each_payment_of_a_sale_is_listed_once`.
 
 mod attempts;
 mod dead_letters;
 pub mod judge;
+mod payment_row;
 #[cfg(feature = "distributed")]
 mod postgres;
 mod rules;
@@ -47,6 +49,7 @@ pub use attempts::{
     ProviderEvent, ReceiveOutcome,
 };
 pub use dead_letters::{DeadLetter, DeadLetterClosing, DeadLetters, DropOutcome, ReplayOutcome};
+pub use payment_row::PaymentRow;
 #[cfg(feature = "distributed")]
 pub use postgres::{
     MigrationState, MigrationStatus, PostgresError, PostgresLedger, PostgresOptions, PostgresTls, PostgresUrl,
@@ -433,6 +436,14 @@ pub trait Books: Send + Sync + 'static {
     /// 300 bytes each).
     async fn books(&self) -> Result<BookSnapshot, BackendError>;
 
+    /// A sale's payments by provider and id, from behind `after`, at most `limit`.
+    async fn payments(
+        &self,
+        sale: SaleId,
+        after: Option<&PaymentKey>,
+        limit: usize,
+    ) -> Result<Vec<PaymentRow>, BackendError>;
+
     /// What waits in the ledger for a worker or for the staff.
     async fn backlog(&self) -> Result<Backlog, BackendError>;
 }
@@ -475,17 +486,4 @@ pub struct BookSnapshot {
     pub recorded_at: Vec<(OrderId, u32, u64)>,
     /// Restocks that are not finished.
     pub open_restocks: u64,
-}
-
-/// One payment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PaymentRow {
-    /// Names the payment: provider and id.
-    pub payment: String,
-    /// The order it is for; the one that bought again, once that is paid by it.
-    pub order: OrderId,
-    /// `PAID`, `LATE`, `REFUND_DUE`, `REFUNDED`, `AMOUNT_MISMATCH` or `NO_ORDER`.
-    pub outcome: String,
-    /// In minor units.
-    pub amount_minor: i64,
 }

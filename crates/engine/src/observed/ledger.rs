@@ -14,8 +14,8 @@ use crate::fault::BackendError;
 use crate::ledger::{
     Aftermath, Attempts, Backlog, BeginOutcome, BookSnapshot, Books, CancelOutcome, ChangeOutcome,
     DeadLetter, DeadLetters, DropOutcome, Expired, LatePayment, LateVerdict, Ledger, LoadSnapshot, Orders,
-    PayOutcome, PaymentAttempt, PaymentAttemptId, PaymentEvent, PaymentEvidence, PaymentKey, Payments,
-    Positions, ProviderEvent, RebuildOutcome, ReceiveOutcome, RecordOutcome, Refund, RefundOutcome,
+    PayOutcome, PaymentAttempt, PaymentAttemptId, PaymentEvent, PaymentEvidence, PaymentKey, PaymentRow,
+    Payments, Positions, ProviderEvent, RebuildOutcome, ReceiveOutcome, RecordOutcome, Refund, RefundOutcome,
     RefundReport, RefundState, ReleaseRow, Releases, ReplayOutcome, RestockIntent, RestockOutcome, Restocks,
     Sales, SettleOutcome, Settlement,
 };
@@ -378,6 +378,15 @@ impl DeadLetters for ObservedLedger {
 impl Books for ObservedLedger {
     async fn books(&self) -> Result<BookSnapshot, BackendError> {
         self.seen.call(self.inner.books()).await
+    }
+
+    async fn payments(
+        &self,
+        sale: SaleId,
+        after: Option<&PaymentKey>,
+        limit: usize,
+    ) -> Result<Vec<PaymentRow>, BackendError> {
+        self.seen.call(self.inner.payments(sale, after, limit)).await
     }
 
     async fn backlog(&self) -> Result<Backlog, BackendError> {

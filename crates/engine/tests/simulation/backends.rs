@@ -419,6 +419,7 @@ behind_fate! {
     }
     Books {
         fn books() -> BookSnapshot;
+        fn payments(sale: SaleId, after: Option<&PaymentKey>, limit: usize) -> Vec<PaymentRow>;
         fn backlog() -> Backlog;
     }
     DeadLetters {

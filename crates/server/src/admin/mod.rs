@@ -2,6 +2,7 @@
 
 mod dead_letters;
 mod orders;
+mod payments;
 mod refunds;
 mod repair;
 mod sales;
@@ -110,6 +111,7 @@ fn router(state: AdminState) -> Router {
         .route("/admin/api/sales/{sale}/repair", post(repair::repair))
         .route("/admin/api/sales/{sale}/items/{item}/restock", post(sales::restock))
         .route("/admin/api/sales/{sale}/orders", get(orders::list))
+        .route("/admin/api/sales/{sale}/payments", get(payments::list))
         .route("/admin/api/orders/{order}", get(orders::show))
         .route("/admin/api/orders/{order}/mark-paid", post(orders::mark_paid))
         .route("/admin/api/orders/{order}/refund", post(refunds::refund_order))

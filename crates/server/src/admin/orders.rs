@@ -26,6 +26,22 @@ pub(super) struct ListQuery {
     limit: Option<usize>,
 }
 
+/// Where a page begins and how many rows it has.
+pub(super) fn page_of(
+    query: Result<Query<ListQuery>, QueryRejection>,
+    id: RequestId,
+) -> Result<(Option<String>, usize), ApiError> {
+    let limit = query.as_ref().map_or(0, |query| query.limit.unwrap_or(LIMIT_DEFAULT));
+    match query {
+        Ok(Query(query)) if (1..=LIMIT_MAX).contains(&limit) => Ok((query.cursor, limit)),
+        _ => Err(ApiError::new(problem::INVALID_REQUEST.because("`limit` is a number from 1 to 5000."), id)),
+    }
+}
+
+pub(super) fn bad_cursor(id: RequestId) -> ApiError {
+    ApiError::new(problem::INVALID_REQUEST.because("`cursor` is what the page before gave as `next`."), id)
+}
+
 /// A sale's orders by id. The cursor is the last order of the page before.
 pub(super) async fn list(
     State(state): State<AdminState>,
@@ -33,18 +49,11 @@ pub(super) async fn list(
     query: Result<Query<ListQuery>, QueryRejection>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
-    let bad = |text: &str| ApiError::new(problem::INVALID_REQUEST.because(text), id);
-    let Ok(Query(query)) = query else { return Err(bad("`limit` is a number from 1 to 5000.")) };
+    let (cursor, limit) = page_of(query, id)?;
     let sale: SaleId = sale.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))?;
-    let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
-    if !(1..=LIMIT_MAX).contains(&limit) {
-        return Err(bad("`limit` is a number from 1 to 5000."));
-    }
-    let after: Option<OrderId> = match query.cursor {
+    let after: Option<OrderId> = match cursor {
         None => None,
-        Some(cursor) => {
-            Some(cursor.parse().map_err(|_| bad("`cursor` is what the page before gave as `next`."))?)
-        }
+        Some(cursor) => Some(cursor.parse().map_err(|_| bad_cursor(id))?),
     };
     let ledger = &state.shared.backends.ledger;
     if ledger.sale(sale).await.map_err(|error| ApiError::fault(&error, id))?.is_none() {

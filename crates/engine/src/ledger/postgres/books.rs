@@ -8,13 +8,34 @@ use super::db::Tx;
 use super::failure::Failure;
 use super::rows::{self, POSITION_COLUMNS, SALES};
 use crate::fault::BackendError;
-use crate::ledger::{Backlog, BookSnapshot, Books, PaymentRow};
+use crate::ledger::{Backlog, BookSnapshot, Books, PaymentKey, PaymentRow};
 use crate::order::SaleId;
 
 #[async_trait]
 impl Books for PostgresLedger {
     async fn books(&self) -> Result<BookSnapshot, BackendError> {
         self.db.read("read the books", |tx| async move { books(&tx).await }).await
+    }
+
+    async fn payments(
+        &self,
+        sale: SaleId,
+        after: Option<&PaymentKey>,
+        limit: usize,
+    ) -> Result<Vec<PaymentRow>, BackendError> {
+        let sql = format!(
+            "SELECT {PAYMENT_COLUMNS} FROM payment WHERE (provider, payment_id) > ($1, $2) \
+             AND EXISTS (SELECT 1 FROM orders WHERE id = payment.ord AND sale = $3) \
+             ORDER BY provider, payment_id LIMIT $4"
+        );
+        let (provider, payment_id) =
+            after.map_or(("", ""), |after| (after.provider.as_str(), after.payment_id.as_str()));
+        self.query_all(
+            "list payments",
+            (&sql, &[&provider, &payment_id, &sale, &rows::at_most(limit)]),
+            payment,
+        )
+        .await
     }
 
     async fn backlog(&self) -> Result<Backlog, BackendError> {
@@ -36,6 +57,9 @@ impl Books for PostgresLedger {
     }
 }
 
+const PAYMENT_COLUMNS: &str =
+    "provider, payment_id, ord AS meant, coalesce(retake, ord) AS ord, outcome, amount_minor, currency";
+
 async fn books(tx: &Tx) -> Result<BookSnapshot, Failure> {
     let orders = format!("SELECT {}, part, part_offset FROM orders ORDER BY id", rows::ORDER_COLUMNS);
     let positions = format!("SELECT {POSITION_COLUMNS} FROM queue_offset");
@@ -45,7 +69,7 @@ async fn books(tx: &Tx) -> Result<BookSnapshot, Failure> {
             (&orders, &[]),
             ("SELECT sale, user_id, units FROM buyer", &[]),
             ("SELECT ord, from_status, to_status FROM order_event ORDER BY id", &[]),
-            ("SELECT provider, payment_id, coalesce(retake, ord) AS ord, outcome, amount_minor FROM payment", &[]),
+            (&format!("SELECT {PAYMENT_COLUMNS} FROM payment"), &[]),
             ("SELECT ord FROM release_row ORDER BY ord", &[]),
             (&positions, &[]),
             ("SELECT sale, epoch, topic, part, barrier AS next FROM epoch_barrier", &[]),
@@ -73,12 +97,13 @@ async fn books(tx: &Tx) -> Result<BookSnapshot, Failure> {
 }
 
 fn payment(row: &Row) -> Result<PaymentRow, Failure> {
-    let (provider, id): (&str, &str) = (row.try_get("provider")?, row.try_get("payment_id")?);
     Ok(PaymentRow {
-        payment: format!("{provider}/{id}"),
+        payment: PaymentKey { provider: row.try_get("provider")?, payment_id: row.try_get("payment_id")? },
+        meant: row.try_get("meant")?,
         order: row.try_get("ord")?,
         outcome: row.try_get("outcome")?,
         amount_minor: row.try_get("amount_minor")?,
+        currency: row.try_get("currency")?,
     })
 }
 

@@ -5,13 +5,36 @@ use rusqlite::{Connection, Row};
 
 use super::{SqliteLedger, record, rows};
 use crate::fault::BackendError;
-use crate::ledger::{Backlog, BookSnapshot, Books, PaymentRow};
-use crate::order::OrderStatus;
+use crate::ledger::{Backlog, BookSnapshot, Books, PaymentKey, PaymentRow};
+use crate::order::{OrderStatus, SaleId};
 
 #[async_trait]
 impl Books for SqliteLedger {
     async fn books(&self) -> Result<BookSnapshot, BackendError> {
         self.db.read("read the books", |tx| books(tx)).await
+    }
+
+    async fn payments(
+        &self,
+        sale: SaleId,
+        after: Option<&PaymentKey>,
+        limit: usize,
+    ) -> Result<Vec<PaymentRow>, BackendError> {
+        let after =
+            after.cloned().unwrap_or(PaymentKey { provider: String::new(), payment_id: String::new() });
+        self.db
+            .read("list payments", move |tx| {
+                let sql = format!(
+                    "SELECT {PAYMENT_COLUMNS} FROM payment WHERE (provider, payment_id) > (?1, ?2) \
+                     AND EXISTS (SELECT 1 FROM orders WHERE id = payment.ord AND sale = ?3) \
+                     ORDER BY provider, payment_id LIMIT ?4"
+                );
+                let mut statement = tx.prepare_cached(&sql)?;
+                let limit = rows::signed(limit as u64);
+                let found = statement.query_map((after.provider, after.payment_id, sale, limit), payment)?;
+                found.collect()
+            })
+            .await
     }
 
     async fn backlog(&self) -> Result<Backlog, BackendError> {
@@ -36,6 +59,20 @@ impl Books for SqliteLedger {
     }
 }
 
+const PAYMENT_COLUMNS: &str =
+    "provider, payment_id, ord AS meant, coalesce(retake, ord) AS ord, outcome, amount_minor, currency";
+
+fn payment(row: &Row<'_>) -> rusqlite::Result<PaymentRow> {
+    Ok(PaymentRow {
+        payment: PaymentKey { provider: row.get("provider")?, payment_id: row.get("payment_id")? },
+        meant: row.get("meant")?,
+        order: row.get("ord")?,
+        outcome: row.get("outcome")?,
+        amount_minor: row.get("amount_minor")?,
+        currency: row.get("currency")?,
+    })
+}
+
 fn books(tx: &Connection) -> rusqlite::Result<BookSnapshot> {
     let orders = format!("SELECT {} FROM orders", rows::ORDER_COLUMNS);
     Ok(BookSnapshot {
@@ -49,19 +86,7 @@ fn books(tx: &Connection) -> rusqlite::Result<BookSnapshot> {
             let from = from.is_some().then(|| rows::word::<OrderStatus>(row, "from_status")).transpose()?;
             Ok((row.get("ord")?, from, rows::word(row, "to_status")?))
         })?,
-        payments: all(
-            tx,
-            "SELECT provider, payment_id, coalesce(retake, ord), outcome, amount_minor FROM payment",
-            |row| {
-                let (provider, id): (String, String) = (row.get(0)?, row.get(1)?);
-                Ok(PaymentRow {
-                    payment: format!("{provider}/{id}"),
-                    order: row.get(2)?,
-                    outcome: row.get(3)?,
-                    amount_minor: row.get(4)?,
-                })
-            },
-        )?,
+        payments: all(tx, &format!("SELECT {PAYMENT_COLUMNS} FROM payment"), payment)?,
         releases: all(tx, "SELECT ord FROM release_row", |row| row.get(0))?,
         positions: all(tx, "SELECT topic, part, next FROM queue_offset", record::position)?,
         barriers: all(tx, "SELECT sale, epoch, topic, part, barrier AS next FROM epoch_barrier", |row| {
