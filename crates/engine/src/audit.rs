@@ -5,6 +5,8 @@
 //! know (I4, I14, I17, I19, I20: the load test's balance and the HTTP stories) or a crash
 //! (I9, I12, I21: the kill test).
 
+mod money;
+
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -151,7 +153,7 @@ const ALWAYS: [Check; 12] = [
     ("I2", i2_sold_is_the_live_units),
     ("I3", i3_buyers_are_within_the_limit),
     ("I5", i5_only_allowed_steps),
-    ("I6", i6_paid_is_paid_once),
+    ("I6", money::i6_paid_is_paid_once),
     ("I7", i7_free_and_held_are_allocated),
     ("I10", i10_a_release_has_a_terminal_row),
     ("I11", i11_one_row_one_birth),
@@ -279,24 +281,6 @@ fn i5_only_allowed_steps(snapshot: &Snapshot, found: &mut Findings) {
         if at.get(&id) != Some(&order.status) {
             found.add(format!("order {id}: is {}, its last step says {:?}", order.status, at.get(&id)));
         }
-    }
-}
-
-fn i6_paid_is_paid_once(snapshot: &Snapshot, found: &mut Findings) {
-    let mut paid: HashMap<OrderId, u32> = HashMap::new();
-    for payment in snapshot.books.payments.iter().filter(|payment| payment.outcome == "PAID") {
-        *paid.entry(payment.order).or_default() += 1;
-    }
-    for order in &snapshot.books.orders {
-        let id = order.reservation.order;
-        let count = paid.remove(&id).unwrap_or(0);
-        let due = u32::from(order.status == OrderStatus::Paid);
-        if count != due {
-            found.add(format!("order {id} is {} and has {count} payments that paid it", order.status));
-        }
-    }
-    for (order, count) in paid {
-        found.add(format!("{count} payments paid order {order}, which has no row"));
     }
 }
 

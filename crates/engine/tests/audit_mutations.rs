@@ -8,7 +8,7 @@ use std::time::Duration;
 use doorbuster_engine::audit::{self, Snapshot};
 use doorbuster_engine::clock::{Clock, ManualClock};
 use doorbuster_engine::conformance::{sample, stock::Bench};
-use doorbuster_engine::ledger::{Ledger, PaymentEvent, SqliteLedger};
+use doorbuster_engine::ledger::{Ledger, PaymentEvent, PaymentKey, PaymentRow, SqliteLedger};
 use doorbuster_engine::order::OrderPlaced;
 use doorbuster_engine::order::{Epoch, OrderStatus, Units};
 use doorbuster_engine::queue::{EmbeddedQueue, QueueOptions};
@@ -129,6 +129,19 @@ async fn pay(ledger: &Arc<dyn Ledger>, n: u64) {
     ledger.pay(&event).await.unwrap();
 }
 
+/// A payment of a cancelled order with such an outcome.
+fn refund(n: u64, outcome: &str) -> PaymentRow {
+    let price = sample::price();
+    PaymentRow {
+        payment: PaymentKey { provider: "test".to_owned(), payment_id: format!("p{n}") },
+        meant: sample::order_id(5),
+        order: sample::order_id(5),
+        outcome: outcome.to_owned(),
+        amount_minor: price.minor,
+        currency: price.currency.as_str().to_owned(),
+    }
+}
+
 fn index_of(snapshot: &Snapshot, n: u64) -> usize {
     snapshot.books.orders.iter().position(|it| it.reservation.order == sample::order_id(n)).unwrap()
 }
@@ -144,6 +157,15 @@ async fn a_good_history_has_no_findings() {
     let counts =
         [OrderStatus::Pending, OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled].map(of);
     assert_eq!(counts, [1, 2, 2, 1]);
+}
+
+#[tokio::test]
+async fn money_that_is_given_back_or_waits_is_no_finding() {
+    let mut snapshot = good_history().await;
+    for (n, outcome) in ["REFUND_DUE", "REFUNDED", "LATE", "AMOUNT_MISMATCH", "NO_ORDER"].iter().enumerate() {
+        snapshot.books.payments.push(refund(100 + n as u64, outcome));
+    }
+    assert_eq!(audit::check(&snapshot).findings, []);
 }
 
 type Mutation = (&'static str, &'static str, fn(&mut Snapshot));
@@ -170,6 +192,24 @@ const MUTATIONS: &[Mutation] = &[
     }),
     ("I6", "a payment is dropped", |it| drop(it.books.payments.pop())),
     ("I6", "a second payment pays the same order", |it| it.books.payments.push(it.books.payments[0].clone())),
+    ("I6", "a payment has two rows", |it| {
+        let again = PaymentRow { outcome: "REFUND_DUE".to_owned(), ..it.books.payments[0].clone() };
+        it.books.payments.push(again);
+    }),
+    ("I6", "a payment is neither paid nor given back", |it| it.books.payments.push(refund(99, "SOMEWHERE"))),
+    ("I6", "a payment pays less than the order costs", |it| it.books.payments[0].amount_minor -= 1),
+    ("I6", "a payment pays in another currency", |it| it.books.payments[0].currency = "USD".to_owned()),
+    ("I6", "a paid order's money is given back too", |it| {
+        it.books.payments[0].outcome = "REFUNDED".to_owned()
+    }),
+    ("I6", "a paid order is cancelled", |it| {
+        it.books.steps.push((sample::order_id(1), Some(OrderStatus::Paid), OrderStatus::Cancelled));
+    }),
+    ("I6", "a refunded order's money is not given back", |it| {
+        let index = index_of(it, 1);
+        it.books.orders[index].status = OrderStatus::Refunded;
+        it.books.payments.retain(|payment| payment.order != sample::order_id(1));
+    }),
     ("I6", "a payment pays an order that is not paid", |it| it.books.payments[0].order = sample::order_id(6)),
     ("I7", "stock + 1", |it| it.buckets[0].level.items[0].free += 1),
     ("I7", "a hold is dropped from the stock", |it| drop(it.buckets[0].holds.pop())),
