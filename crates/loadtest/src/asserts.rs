@@ -15,17 +15,21 @@ use thiserror::Error;
 
 use crate::latency::Percentile;
 use crate::report::Report;
+use crate::till::{Money, Till};
 
 /// What can be asserted, for the message that refuses a name.
 const NAMES: &str = "latencies 202.p50, .p90, .p95, .p99, .p99.9, .p99.99, .max (of any status); \
                      answers.503 (of any status); rejected.SOLD_OUT (of any word); seconds, \
                      sellOutSeconds; users, units, sold, oversold, lost, duplicates, mismatches, \
-                     accepted, held, heldWithoutRow, broken, timedOut, retries";
+                     accepted, held, heldWithoutRow, broken, timedOut, retries; of winners who lived on: \
+                     payment.p50 to .max, paid, cancelled, failedTries, abandoned, boughtAgain, refundsDue, \
+                     cutShort.ORDER_CLOSED (of any word), captured.EUR, paid.EUR, refunded.EUR, refundDue.EUR \
+                     (minor units of any currency), moneyLost, paidByNobody, paidUnseen, wordBroken, uneven, stranded";
 
 /// A counter of a report by its name in JSON.
 type Count = (&'static str, fn(&Report) -> u64);
 
-const COUNTS: [Count; 13] = [
+const COUNTS: [Count; 25] = [
     ("users", |report| report.users),
     ("units", |report| report.units),
     ("sold", |report| report.sold),
@@ -39,6 +43,33 @@ const COUNTS: [Count; 13] = [
     ("broken", |report| report.broken),
     ("timedOut", |report| report.timed_out),
     ("retries", |report| report.retries),
+    ("paid", |report| of_till(report, |till| till.paid)),
+    ("cancelled", |report| of_till(report, |till| till.cancelled)),
+    ("failedTries", |report| of_till(report, |till| till.failed_tries)),
+    ("abandoned", |report| of_till(report, |till| till.abandoned)),
+    ("boughtAgain", |report| of_till(report, |till| till.bought_again)),
+    ("refundsDue", |report| of_till(report, |till| till.refunds_due)),
+    ("moneyLost", |report| of_till(report, |till| till.money_lost)),
+    ("paidByNobody", |report| of_till(report, |till| till.paid_by_nobody)),
+    ("paidUnseen", |report| of_till(report, |till| till.paid_unseen)),
+    ("wordBroken", |report| of_till(report, |till| till.word_broken)),
+    ("uneven", |report| of_till(report, |till| till.uneven)),
+    ("stranded", |report| of_till(report, |till| till.stranded)),
+];
+
+/// 0 when nobody lived on.
+fn of_till(report: &Report, count: fn(&Till) -> u64) -> u64 {
+    report.till.as_ref().map_or(0, count)
+}
+
+/// A sum of money by its name in JSON.
+type Sum = (&'static str, fn(&Money) -> i64);
+
+const SUMS: [Sum; 4] = [
+    ("captured", |money| money.captured),
+    ("paid", |money| money.paid),
+    ("refunded", |money| money.refunded),
+    ("refundDue", |money| money.refund_due),
 ];
 
 /// One expectation, as [`FromStr`] reads it.
@@ -97,6 +128,10 @@ enum Unit {
 #[derive(Clone, Debug, PartialEq)]
 enum Figure {
     Latency(u16, Percentile),
+    Payment(Percentile),
+    CutShort(String),
+    /// An index into [`SUMS`], and a currency.
+    Sum(usize, String),
     Answers(u16),
     Rejected(String),
     Seconds,
@@ -193,18 +228,25 @@ impl Figure {
             None => None,
             Some(("answers", code)) => Some(Self::Answers(status(code)?)),
             Some(("rejected", word)) => is_word(word).then(|| Self::Rejected(word.to_owned())),
-            Some((code, percentile)) => {
-                let known = Percentile::ALL.into_iter().find(|known| known.name() == percentile)?;
-                Some(Self::Latency(status(code)?, known))
-            }
+            Some(("cutShort", word)) => is_word(word).then(|| Self::CutShort(word.to_owned())),
+            Some((name, rest)) => match SUMS.iter().position(|(known, _)| *known == name) {
+                Some(sum) => is_currency(rest).then(|| Self::Sum(sum, rest.to_owned())),
+                None => {
+                    let known = Percentile::ALL.into_iter().find(|known| known.name() == rest)?;
+                    let is_payment = name == "payment";
+                    Some(if is_payment { Self::Payment(known) } else { Self::Latency(status(name)?, known) })
+                }
+            },
         }
     }
 
     fn unit(&self) -> Unit {
         match self {
-            Self::Latency(..) => Unit::Milliseconds,
+            Self::Latency(..) | Self::Payment(_) => Unit::Milliseconds,
             Self::Seconds | Self::SellOutSeconds => Unit::Seconds,
-            Self::Answers(_) | Self::Rejected(_) | Self::Count(_) => Unit::Count,
+            Self::Answers(_) | Self::Rejected(_) | Self::CutShort(_) | Self::Sum(..) | Self::Count(_) => {
+                Unit::Count
+            }
         }
     }
 
@@ -212,6 +254,12 @@ impl Figure {
         let count = |count: Option<&u64>| Some(count.copied().unwrap_or(0) as f64);
         match self {
             Self::Latency(status, percentile) => Some(report.latency_ms.get(status)?.at(*percentile)),
+            Self::Payment(percentile) => Some(report.till.as_ref()?.payment_ms?.at(*percentile)),
+            Self::CutShort(word) => count(report.till.as_ref().and_then(|till| till.cut_short.get(word))),
+            Self::Sum(sum, currency) => {
+                let money = report.till.as_ref().and_then(|till| till.money.get(currency));
+                Some(money.map_or(0.0, |money| (SUMS[*sum].1)(money) as f64))
+            }
             Self::Answers(status) => count(report.answers.get(status)),
             Self::Rejected(word) => count(report.rejected.get(word)),
             Self::Seconds => Some(report.seconds),
@@ -228,6 +276,10 @@ fn status(code: &str) -> Option<u16> {
 fn is_word(word: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     !word.is_empty() && word.bytes().all(plain)
+}
+
+fn is_currency(text: &str) -> bool {
+    text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
 fn whole(text: &str) -> Option<f64> {
@@ -290,6 +342,30 @@ mod tests {
         }
     }
 
+    /// Its winners paid 30 orders at 19.90 EUR.
+    #[test]
+    fn asserts_about_money_hold_or_not() {
+        let report = crate::report::sample_with_till();
+        for (expr, holds, value) in [
+            ("paid==30", true, Some(30.0)),
+            ("paid.EUR==59700", true, Some(59_700.0)),
+            ("captured.EUR<59700", false, Some(61_690.0)),
+            ("refundDue.EUR==1990", true, Some(1_990.0)),
+            ("refunded.USD==0", true, Some(0.0)),
+            ("payment.p99<1s", true, Some(300.0)),
+            ("payment.max<=309ms", false, Some(310.0)),
+            ("cutShort.ORDER_CLOSED==1", true, Some(1.0)),
+            ("cutShort.NO_ANSWER==0", true, Some(0.0)),
+            ("moneyLost==0", true, Some(0.0)),
+            ("boughtAgain>4", false, Some(4.0)),
+        ] {
+            let asserted = expr.parse::<Assert>().unwrap().judge(&report);
+            assert_eq!((asserted.holds, asserted.value), (holds, value), "{expr}");
+        }
+        let nobody = "payment.p99<1s".parse::<Assert>().unwrap().judge(&sample());
+        assert_eq!((nobody.holds, nobody.value), (false, None), "nobody paid");
+    }
+
     #[test]
     fn text_that_is_no_assert_is_refused_in_words() {
         for (expr, message) in [
@@ -304,6 +380,9 @@ mod tests {
             ("0202.p99<1s", "nothing is called"),
             ("answers.x==0", "nothing is called"),
             ("rejected.sold out==0", "nothing is called"),
+            ("paid.euro==0", "nothing is called"),
+            ("payment.p98<1s", "nothing is called"),
+            ("paid.EUR==19.90", "wanted a whole number"),
             ("202.p99<100", "\"100\" is no value of 202.p99: wanted a duration with its unit"),
             ("202.p99<-1ms", "wanted a duration"),
             ("202.p99<1e3ms", "wanted a duration"),

@@ -44,6 +44,7 @@ pub async fn settle(
     loop {
         let rows = admin.all_orders(sale_id).await?;
         let mut missing = storm.accepted_ids();
+        missing.extend(storm.again.iter().map(|seen| seen.order_id.as_str()));
         for row in &rows {
             missing.remove(row.order_id.as_str());
         }
@@ -173,7 +174,7 @@ fn check_limit(balance: &mut Balance, limit: u64, rows: &[OrderRow]) {
 
 fn check_accepted(balance: &mut Balance, storm: &Storm, by_id: &HashMap<&str, &OrderRow>) {
     let mut owners: HashMap<&str, &str> = HashMap::with_capacity(storm.accepted.len());
-    for seen in &storm.accepted {
+    for seen in storm.accepted.iter().chain(&storm.again) {
         let (order, user, item) = (&seen.order_id, &seen.user_id, &seen.item_id);
         if let Some(owner) = owners.insert(order, user) {
             if owner != user {

@@ -6,7 +6,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -217,18 +216,9 @@ impl Thread {
         }
     }
 
-    /// Opens the line's connection, from its own loopback address when the server is on loopback,
-    /// so that neither ports nor limits per address run out.
     async fn open(&self, line: &Line) -> io::Result<Link> {
         let target = &self.campaign.targets[line.target];
-        let source = match target.address.ip() {
-            IpAddr::V4(address) if address.is_loopback() => {
-                let n = u32::try_from(line.index).unwrap_or(0) + 1;
-                Some(Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 0)) + n))
-            }
-            _ => None,
-        };
-        Link::open(target, source, self.campaign.plan.request_timeout).await
+        Link::open(target, target.source(line.index), self.campaign.plan.request_timeout).await
     }
 
     /// Sends a click over the line. A gateway that cannot be connected to is left for the next one,

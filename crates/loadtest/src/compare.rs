@@ -11,6 +11,8 @@ use crate::latency::Percentile;
 
 /// The generator's timers have a grain of 1 ms, so smaller differences of a latency say nothing.
 const LATENCY_GRAIN_MS: f64 = 1.0;
+/// The server's long poll looks at an order so often.
+const PAYMENT_GRAIN_MS: f64 = 250.0;
 /// The same for whole storms: threads start together within some milliseconds.
 const TIME_GRAIN_S: f64 = 0.02;
 /// A percentile is judged when at least so many answers of either report lie beyond it: a figure
@@ -114,9 +116,29 @@ struct Figures {
     seconds: f64,
     sell_out_seconds: Option<f64>,
     latency_ms: BTreeMap<u16, BTreeMap<String, f64>>,
+    /// The members that are there when winners lived on.
+    #[serde(flatten)]
+    till: TillFigures,
     audit: Value,
     seed: u64,
     conditions: serde_json::Map<String, Value>,
+}
+
+/// What is compared of the till; all absent where nobody lived on.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct TillFigures {
+    paid: Option<u64>,
+    cancelled: Option<u64>,
+    abandoned: Option<u64>,
+    refunds_due: Option<u64>,
+    money_lost: Option<u64>,
+    paid_by_nobody: Option<u64>,
+    paid_unseen: Option<u64>,
+    word_broken: Option<u64>,
+    uneven: Option<u64>,
+    stranded: Option<u64>,
+    payment_ms: Option<BTreeMap<String, f64>>,
 }
 
 impl FromStr for Noise {
@@ -154,6 +176,7 @@ impl Comparison {
         add_times(&mut add);
         add_answers(&a, &b, &mut add);
         add_latencies(&a, &b, &mut add);
+        add_till(&a, &b, &mut add);
         let worse = rows.iter().filter(|row| row.change == Change::Worse).count();
         let late = |(name, report): (&str, &Figures)| {
             let reason = report.conditions.get("bottleneck")?.as_str()?;
@@ -228,6 +251,42 @@ fn add_latencies(a: &Figures, b: &Figures, add: &mut Add<'_>) {
                 report.latency_ms.get(&status)?.get(percentile.name()).copied()
             });
         }
+    }
+}
+
+fn add_till(a: &Figures, b: &Figures, add: &mut Add<'_>) {
+    type Count = fn(&TillFigures) -> Option<u64>;
+    let faults: [(&str, Count); 6] = [
+        ("moneyLost", |till| till.money_lost),
+        ("paidByNobody", |till| till.paid_by_nobody),
+        ("paidUnseen", |till| till.paid_unseen),
+        ("wordBroken", |till| till.word_broken),
+        ("uneven", |till| till.uneven),
+        ("stranded", |till| till.stranded),
+    ];
+    let counts: [(&str, Count); 4] = [
+        ("paid", |till| till.paid),
+        ("cancelled", |till| till.cancelled),
+        ("abandoned", |till| till.abandoned),
+        ("refundsDue", |till| till.refunds_due),
+    ];
+    for (name, count) in faults {
+        add(name, Rule::Fault, &|report| Some(count(&report.till)? as f64));
+    }
+    for (name, count) in counts {
+        add(name, Rule::NotJudged, &|report| Some(count(&report.till)? as f64));
+    }
+    let payments = a.till.paid.unwrap_or(0).min(b.till.paid.unwrap_or(0));
+    for percentile in Percentile::ALL {
+        let enough = |one_in: u32| payments >= u64::from(one_in.saturating_mul(ANSWERS_BEYOND));
+        let rule = if percentile.one_in().is_some_and(enough) {
+            Rule::Lower(PAYMENT_GRAIN_MS)
+        } else {
+            Rule::NotJudged
+        };
+        add(&format!("payment.{}", percentile.name()), rule, &|report| {
+            report.till.payment_ms.as_ref()?.get(percentile.name()).copied()
+        });
     }
 }
 
@@ -331,6 +390,27 @@ mod tests {
             assert_eq!(change_of(&comparison, figure), change, "{figure}");
             assert_eq!(comparison.worse, usize::from(change == Change::Worse), "{figure}");
         }
+    }
+
+    #[test]
+    fn money_is_compared_where_winners_lived_on() {
+        type Edit = fn(&mut crate::Till);
+        let cases: [(&str, Edit, Change); 5] = [
+            ("paid", |_| {}, Change::Told),
+            ("moneyLost", |till| till.money_lost = 1, Change::Worse),
+            ("stranded", |till| till.stranded = 1, Change::Worse),
+            ("payment.p50", |till| till.payment_ms.as_mut().unwrap().p50 = 360.0, Change::Same),
+            ("payment.p50", |till| till.payment_ms.as_mut().unwrap().p50 = 380.0, Change::Worse),
+        ];
+        let a = crate::report::sample_with_till();
+        for (figure, edit, change) in cases {
+            let mut b = a.clone();
+            edit(b.till.as_mut().unwrap());
+            let [a, b] = [&a, &b].map(|report| serde_json::to_string(report).unwrap());
+            let comparison = Comparison::of(&a, &b, "10%".parse().unwrap()).unwrap();
+            assert_eq!(change_of(&comparison, figure), change, "{figure}");
+        }
+        assert!(compare(|_| {}).rows.iter().all(|row| row.figure != "paid"), "nobody lived on");
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! its own token. It is an open loop: a click is due at its moment whether the server keeps up or
 //! not, and latencies count from that moment. The [`Storm`] is what the clients saw. [`settle`]
 //! waits until the ledger has caught up, [`balance`] holds the clients' own lists against the
-//! ledger's, and the [`Report`] says whether anything was oversold, lost or sold twice.
+//! ledger's, and the [`Report`] says whether anything was oversold, lost or sold twice. With [`live_on`] the
+//! winners pay in the sandbox, cancel or abandon, and [`count_till`] holds their money against the ledger's.
 //!
 //! The crate knows the server by its HTTP interface alone and never reads its counters, so a fault
 //! in the engine cannot hide itself here.
@@ -29,10 +30,11 @@
 //! # }
 //! ```
 //!
-//! Not here: payments, captchas, sale tokens and waiting rooms; a buyer that meets one of these
+//! Not here: providers of payments other than the sandbox, captchas, sale tokens and waiting rooms; a buyer that meets one of these
 //! takes the refusal as final. Plain `http://` only.
 
 mod admin;
+mod aftermath;
 mod asserts;
 mod balance;
 mod buyer;
@@ -50,11 +52,13 @@ mod report;
 mod schedule;
 mod storm;
 mod tally;
+mod till;
 mod timeline;
 mod token;
 mod witness;
 
 pub use admin::{AdminClient, AdminError};
+pub use aftermath::{Aftermath, Life, Lived, Shares, Spent, TooManyShares, Winner, find_sandbox, live_on};
 pub use asserts::{Assert, AssertError, Asserted};
 pub use balance::{Balance, Settled, balance, settle};
 pub use compare::{Change, Comparison, Noise, Row, Unreadable};
@@ -66,6 +70,7 @@ pub use plan::{MAX_CONNECTIONS, MAX_SPAN, MAX_THREADS, MAX_USERS, Plan, StormErr
 pub use report::{Audit, Conditions, Report};
 pub use storm::{Progress, storm};
 pub use tally::SeenOrder;
+pub use till::{Money, Till, count_till, till};
 pub use timeline::Timeline;
 pub use token::{DEFAULT_ISSUER_AND_AUDIENCE, EmptySecret, TokenSigner};
 pub use witness::{Pace, Storm};

@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
-use hyper::header::{HeaderValue, RETRY_AFTER};
+use hyper::header::{HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
@@ -31,6 +31,20 @@ pub(crate) struct Target {
     pub(crate) host: HeaderValue,
     /// What stands before `/api` in the path; empty or `/something` without a slash at its end.
     pub(crate) prefix: String,
+}
+
+impl Target {
+    /// The address that connection `index` comes from: one of its own when the server is on loopback,
+    /// so that neither ports nor limits per address run out.
+    pub(crate) fn source(&self, index: usize) -> Option<Ipv4Addr> {
+        match self.address.ip() {
+            IpAddr::V4(address) if address.is_loopback() => {
+                let n = u32::try_from(index).unwrap_or(0) + 1;
+                Some(Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 0)) + n))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Why a base URL cannot be used.
@@ -119,6 +133,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     /// Whole seconds of `Retry-After`; `None` when absent or a date.
     pub(crate) retry_after_s: Option<u64>,
+    pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
@@ -230,6 +245,7 @@ impl Link {
         Ok(Answer {
             status: head.status.as_u16(),
             retry_after_s,
+            headers: head.headers,
             body: self.read_body(body, max_body).await?,
         })
     }

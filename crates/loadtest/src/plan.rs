@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::aftermath::TooManyShares;
 use crate::link::UrlError;
 use crate::token::TokenSigner;
 
@@ -160,6 +161,19 @@ pub enum StormError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The winners are to pay, and a gateway has no sandbox to pay in.
+    #[error(
+        "{url} has no sandbox: simulated people can pay nowhere else, and what they would do to a real \
+         provider is nobody's wish. Start the server with `--set payments.provider=sandbox`, or leave the \
+         shares of who pays and cancels out"
+    )]
+    NoSandbox {
+        /// The base URL.
+        url: String,
+    },
+    /// The shares are of more than all winners.
+    #[error(transparent)]
+    Shares(#[from] TooManyShares),
     /// A generator thread could not be started or ended early.
     #[error("a generator thread failed: {0}")]
     Thread(String),

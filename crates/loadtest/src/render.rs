@@ -25,6 +25,7 @@ impl Report {
         // Writing to a String cannot fail.
         let _ = self.write_verdict(&mut text);
         let _ = self.write_people(&mut text);
+        let _ = self.write_till(&mut text);
         let _ = self.write_times(&mut text);
         let _ = self.write_conditions(&mut text);
         text
@@ -59,6 +60,15 @@ impl Report {
                 Audit::NotRun(_) => "not run".to_owned(),
             }
         )?;
+        if let Some(till) = &self.till {
+            let broken: Vec<_> = till.faults().into_iter().filter(|(_, _, count)| *count > 0).collect();
+            if broken.is_empty() {
+                writeln!(out, "      money and units are where the clients' lists say")?;
+            }
+            for (name, meaning, count) in broken {
+                writeln!(out, "      {name} {}: {meaning}", grouped(count))?;
+            }
+        }
         for asserted in &self.asserts {
             let holds = if asserted.holds { "holds" } else { "DOES NOT HOLD" };
             writeln!(out, "      assert {} {holds}: {asserted}", asserted.expr)?;
@@ -97,6 +107,40 @@ impl Report {
                 .find(|(known, _)| known == word)
                 .map_or("were refused", |(_, meaning)| *meaning);
             writeln!(out, "{:>11}  {meaning} ({word})", grouped(*count))?;
+        }
+        Ok(())
+    }
+
+    /// What the winners did afterwards, and where the money is.
+    fn write_till(&self, out: &mut String) -> std::fmt::Result {
+        let Some(till) = &self.till else { return Ok(()) };
+        writeln!(out, "\n{:>11}  orders were paid", grouped(till.paid))?;
+        let counts = [
+            (till.failed_tries, "tries to pay failed before"),
+            (till.cancelled, "orders were cancelled"),
+            (till.bought_again, "of these were bought again"),
+            (till.abandoned, "winners never paid"),
+            (till.refunds_due, "payments are to be given back"),
+        ];
+        for (count, meaning) in counts.into_iter().filter(|(count, _)| *count > 0) {
+            writeln!(out, "{:>11}  {meaning}", grouped(count))?;
+        }
+        for (word, count) in &till.cut_short {
+            writeln!(out, "{:>11}  could not do what they wanted ({word})", grouped(*count))?;
+        }
+        for (currency, money) in &till.money {
+            writeln!(
+                out,
+                "\n{currency}, minor units: {} captured = {} paid + {} refunded + {} to be refunded",
+                money.captured, money.paid, money.refunded, money.refund_due
+            )?;
+        }
+        if let Some(latency) = &till.payment_ms {
+            writeln!(
+                out,
+                "From the click that pays to PAID: p50 {:.0} ms, p99 {:.0} ms, max {:.0} ms.",
+                latency.p50, latency.p99, latency.max
+            )?;
         }
         Ok(())
     }
@@ -170,6 +214,26 @@ pub(crate) fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::grouped;
+    use crate::report::sample_with_till;
+
+    #[test]
+    fn money_is_told_and_a_fault_of_it_fails() {
+        let mut report = sample_with_till();
+        let text = report.render();
+        for part in [
+            "PASS",
+            "money and units are where",
+            "30  orders were paid",
+            "1  could not do what they wanted (ORDER_CLOSED)",
+            "EUR, minor units: 61690 captured = 59700 paid + 0 refunded + 1990 to be refunded",
+            "p50 120 ms, p99 300 ms, max 310 ms",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        report.till.as_mut().unwrap().money_lost = 2;
+        let text = report.render();
+        assert!(text.starts_with("FAIL") && text.contains("moneyLost 2:"), "{text}");
+    }
 
     #[test]
     fn numbers_are_grouped_by_three() {

@@ -10,6 +10,7 @@ use crate::asserts::{Assert, Asserted};
 use crate::balance::Balance;
 use crate::course::Course;
 use crate::latency::Latency;
+use crate::till::Till;
 use crate::witness::Storm;
 
 /// What a rehearsal found. Its JSON is a stable interface: members are added, never renamed.
@@ -54,8 +55,11 @@ pub struct Report {
     pub latency_ms: BTreeMap<u16, Latency>,
     /// `"ok"`, or what the server's own audit found.
     pub audit: Audit,
-    /// The first faults of the balance in words, with ids; at most 50.
+    /// The first faults of the balance and of the till in words, with ids; at most 50 of each.
     pub findings: Vec<String>,
+    /// What the winners paid, cancelled and abandoned; its members are there when they lived on.
+    #[serde(flatten)]
+    pub till: Option<Till>,
     /// What was asserted, and whether it holds.
     pub asserts: Vec<Asserted>,
     /// Gives the same schedule of clicks again.
@@ -146,6 +150,7 @@ impl Report {
                 .collect(),
             audit,
             findings: balance.findings.clone(),
+            till: None,
             asserts: Vec::new(),
             seed: storm.seed,
             courses: storm.courses.clone(),
@@ -170,6 +175,14 @@ impl Report {
         }
     }
 
+    /// Adds what the winners did afterwards.
+    #[must_use]
+    pub fn with_till(mut self, till: Till) -> Self {
+        self.findings.extend(till.findings.iter().cloned());
+        self.till = Some(till);
+        self
+    }
+
     /// Judges every assert and keeps what became of it.
     pub fn judge(&mut self, asserts: &[Assert]) {
         self.asserts = asserts.iter().map(|assert| assert.judge(self)).collect();
@@ -187,6 +200,7 @@ impl Report {
             && self.lost == 0
             && self.duplicates == 0
             && self.mismatches == 0
+            && self.till.as_ref().is_none_or(Till::is_even)
             && self.audit == Audit::Ok
     }
 }
@@ -272,6 +286,7 @@ pub(crate) fn sample() -> Report {
         latency_ms: [(202, latency(3.0, 40.0, 41.5)), (410, latency(1.5, 8.0, 12.0))].into(),
         audit: Audit::Ok,
         findings: Vec::new(),
+        till: None,
         asserts: Vec::new(),
         seed: 1,
         courses: vec![course],
@@ -294,4 +309,25 @@ pub(crate) fn sample() -> Report {
             command: Some("doorbuster demo --exit".to_owned()),
         },
     }
+}
+
+/// The same sale, whose winners lived on: 30 paid, the others did something else.
+#[cfg(test)]
+pub(crate) fn sample_with_till() -> Report {
+    use crate::till::Money;
+
+    let payment_ms = Latency { p50: 120.0, p99: 300.0, max: 310.0, ..Latency::default() };
+    let money = Money { captured: 61_690, paid: 59_700, refunded: 0, refund_due: 1_990 };
+    sample().with_till(Till {
+        paid: 30,
+        cancelled: 10,
+        failed_tries: 5,
+        abandoned: 10,
+        bought_again: 4,
+        cut_short: [("ORDER_CLOSED".to_owned(), 1)].into(),
+        refunds_due: 1,
+        money: [("EUR".to_owned(), money)].into(),
+        payment_ms: Some(payment_ms),
+        ..Till::default()
+    })
 }

@@ -144,6 +144,7 @@ enum Draw {
     SecondClick = 3,
     Item = 4,
     Jitter = 5,
+    Life = 6,
 }
 
 /// A number drawn for one user, from the seed alone.
@@ -181,6 +182,11 @@ fn is_impatient(plan: &Plan, number: u64) -> bool {
 pub(crate) fn item_of(plan: &Plan, number: u64, items: usize) -> usize {
     let items = u32::try_from(items).unwrap_or(u32::MAX);
     below(mix(plan.seed, number, Draw::Item), items) as usize
+}
+
+/// A number of 0 to 99 that decides what user `number` does after the storm.
+pub(crate) fn life_percent(seed: u64, number: u64) -> u32 {
+    below(mix(seed, number, Draw::Life), 100)
 }
 
 /// How long to wait before a retry: what the server asked for, plus up to a quarter and 50 ms, so

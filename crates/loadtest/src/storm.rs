@@ -203,7 +203,7 @@ fn path(target: &Target, kind: &str, id: &str, rest: &str) -> Result<Uri, StormE
 }
 
 #[expect(clippy::disallowed_methods, reason = "tokens are checked against the server's real clock")]
-fn wall_clock_secs() -> u64 {
+pub(crate) fn wall_clock_secs() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

@@ -30,6 +30,8 @@ pub struct Storm {
     /// Orders that a 409 named to their user and no 202 of this storm did, each once: the 202 was
     /// lost on the way, or the answer was `OUTCOME_UNKNOWN`.
     pub held: Vec<SeenOrder>,
+    /// Orders of winners who cancelled and bought again after the storm.
+    pub again: Vec<SeenOrder>,
     /// Users of all waves; a user who took part in two waves counts twice.
     pub users: u64,
     /// Final answers of users without an order, by their `error` word. `INVALID` is an answer that
@@ -131,6 +133,7 @@ impl Storm {
         let mut storm = Self {
             accepted: Vec::new(),
             held: Vec::new(),
+            again: Vec::new(),
             users: plan.users,
             rejected: BTreeMap::new(),
             latency_us: BTreeMap::new(),
@@ -192,6 +195,7 @@ impl Storm {
         };
         self.accepted.extend(later.accepted.into_iter().map(shifted));
         self.held.extend(later.held.into_iter().map(shifted));
+        self.again.extend(later.again.into_iter().map(shifted));
         self.tidy_held();
         self.users += later.users;
         for (word, count) in later.rejected {

@@ -32,6 +32,7 @@ async fn correct_shop_passes_and_every_user_has_one_answer() {
     let finals = (0..500).filter(|user| storm.final_answer(*user) == Some("ACCEPTED")).count();
     assert_eq!((finals, storm.final_answer(500)), (50, None));
     assert_eq!((report.broken, report.timed_out, report.retries), (0, 0, 0));
+    assert!(shop.chosen() == 0 && report.till.is_none(), "a storm alone pays for nothing");
 }
 
 #[tokio::test]

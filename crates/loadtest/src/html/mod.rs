@@ -9,6 +9,7 @@ mod conditions;
 mod plots;
 mod scale;
 mod statuses;
+mod till;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -48,6 +49,7 @@ impl Report {
                     main {
                         (self.promises())
                         (self.people())
+                        (till::till(self))
                         (plots::courses(self))
                         (plots::latencies(self))
                         (conditions::conditions(self))
@@ -110,6 +112,7 @@ impl Report {
                             td class="n" { (found) }
                             td { (verdict(holds)) }
                         } }
+                        (till::promises(self))
                         @for asserted in &self.asserts { tr {
                             th scope="row" { code { (asserted.expr) } small { "asserted" } }
                             td class="n" { (asserted.to_string()) }

@@ -1,6 +1,8 @@
 //! A stand-in for the server: correct, or wrong in one chosen way.
 
-use std::collections::{BTreeMap, HashMap};
+mod paying;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -11,7 +13,8 @@ use doorbuster_loadtest::{
     AdminClient, Audit, Balance, Plan, Report, Settled, Storm, TokenSigner, balance, settle, storm,
 };
 use doorbuster_wire::{
-    AuditReport, ItemDetail, ItemView, Money, OrderRow, Page, PurchaseAccepted, SaleDetail, SaleView,
+    AuditReport, ItemDetail, ItemView, Money, OrderRow, Page, PaymentRow, PurchaseAccepted, SaleDetail,
+    SaleView,
 };
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -58,6 +61,22 @@ pub(crate) enum Fault {
     TalksNonsense,
     /// Takes requests and never answers.
     NeverAnswers,
+    /// Has no page on which to pay.
+    NoSandbox,
+    /// Names a payment page on another server.
+    PagesElsewhere,
+    /// No order can be paid in time.
+    ClosesOrders,
+    /// An order is payable at the second try only.
+    RecordsLate,
+    /// The provider has too much to do at first.
+    CrowdedFirst,
+    /// Every fifth choice of a payment leaves an order PAID and no payment.
+    LosesPayments,
+    /// Says that an order is cancelled and lets it live.
+    KeepsCancelled,
+    /// Never tells anybody that their order is paid.
+    NeverSaysPaid,
 }
 
 #[derive(Default)]
@@ -67,9 +86,14 @@ struct State {
     orders: HashMap<String, String>,
     sold: BTreeMap<String, u64>,
     rows: Vec<OrderRow>,
+    payments: Vec<PaymentRow>,
+    /// How often something was chosen on a payment page.
+    chosen: u64,
+    /// Orders that were put off once.
+    late: HashSet<String>,
     tokens: HashMap<String, String>,
     changed_tokens: u64,
-    sources: std::collections::HashSet<std::net::IpAddr>,
+    sources: HashSet<std::net::IpAddr>,
 }
 
 /// A running shop; it ends when it is dropped.
@@ -95,14 +119,15 @@ impl Shop {
     pub(crate) async fn start(fault: Fault) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
+        let own = url.clone();
         let state = Arc::new(Mutex::new(State::default()));
         let shared = Arc::clone(&state);
         let server = tokio::spawn(async move {
             loop {
                 let (stream, from) = listener.accept().await.unwrap();
-                let state = Arc::clone(&shared);
+                let (state, own) = (Arc::clone(&shared), own.clone());
                 tokio::spawn(async move {
-                    let service = service_fn(|request| serve(fault, &state, from, request));
+                    let service = service_fn(|request| serve(fault, &state, (from, &own), request));
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -150,6 +175,11 @@ impl Shop {
         (storm, report)
     }
 
+    /// How often something was chosen on a payment page.
+    pub(crate) fn chosen(&self) -> u64 {
+        self.state.lock().unwrap().chosen
+    }
+
     /// How many different addresses asked, and how many users changed their token.
     pub(crate) fn sources_and_changed_tokens(&self) -> (usize, u64) {
         let state = self.state.lock().unwrap();
@@ -160,15 +190,33 @@ impl Shop {
 async fn serve(
     fault: Fault,
     state: &Mutex<State>,
-    from: SocketAddr,
+    (from, own): (SocketAddr, &str),
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let path: Vec<&str> = request.uri().path().split('/').skip(1).collect();
     let reply = match (request.method(), path.as_slice()) {
         (&Method::GET, ["api", "flash-sales", "sales", "1"]) => Some(json(200, &sale_view())),
-        (&Method::GET, ["admin", "api", "sales", "1"]) => Some(json(200, &sale_detail())),
+        (&Method::GET, ["admin", "api", "sales", "1"]) => {
+            Some(json(200, &sale_detail(&state.lock().unwrap())))
+        }
         (&Method::GET, ["admin", "api", "sales", "1", "orders"]) => {
             Some(json(200, &orders(state, request.uri().query())))
+        }
+        (&Method::GET, ["admin", "api", "sales", "1", "payments"]) => {
+            Some(json(200, &paying::payments(&state.lock().unwrap())))
+        }
+        (&Method::GET, ["sandbox", "pay", "none"]) => paying::lost_page(fault),
+        (&Method::POST, ["sandbox", "pay", order]) => {
+            paying::choose(fault, &mut state.lock().unwrap(), order, &request)
+        }
+        (&Method::GET, ["api", "flash-sales", "orders", order]) => {
+            paying::show(fault, &mut state.lock().unwrap(), order, &request)
+        }
+        (&Method::DELETE, ["api", "flash-sales", "orders", order]) => {
+            paying::cancel(fault, &mut state.lock().unwrap(), order, &request)
+        }
+        (&Method::POST, ["api", "flash-sales", "orders", order, "payment"]) => {
+            paying::start(fault, &mut state.lock().unwrap(), order, &request, own)
         }
         (&Method::GET, ["admin", "api", "audit"]) => Some(json(200, &audit())),
         (&Method::POST, ["api", "flash-sales", "items", item, "purchase"]) => {
@@ -359,7 +407,8 @@ fn sale_view() -> SaleView {
     }
 }
 
-fn sale_detail() -> SaleDetail {
+fn sale_detail(state: &State) -> SaleDetail {
+    let sold = |item: &str| state.sold.get(item).copied().unwrap_or(0);
     let item = |(item, quantity): (&str, u64)| ItemDetail {
         item_id: item.to_owned(),
         product_id: item.to_owned(),
@@ -367,8 +416,8 @@ fn sale_detail() -> SaleDetail {
         price: money(),
         list_price: None,
         quantity,
-        sold: 0,
-        free: Some(quantity),
+        sold: sold(item),
+        free: Some(quantity.saturating_sub(sold(item))),
     };
     SaleDetail {
         sale_id: "1".to_owned(),
