@@ -106,8 +106,11 @@ fn settled_books(stage: &Stage, sale: &str) -> Result<Books> {
 pub(crate) fn small(root: &Path, install: bool) -> Result<bool> {
     let cast = Cast { gateways: 2, recorders: 2, keepers: 2 };
     // Selling goes on while they die.
-    let words = ["--users", "20000", "--units", "12000", "--window", "4s", "--output", "json"];
-    let rehearse = words.map(str::to_owned).to_vec();
+    let storm = ["--users", "20000", "--units", "12000", "--window", "4s", "--output", "json"];
+    // Few of so many winners: the tests' build pays slowly.
+    let winners =
+        ["--pay", "2", "--fail-then-pay", "1", "--cancel", "1", "--cancel-then-buy", "1", "--abandon", "95"];
+    let rehearse = storm.iter().chain(&winners).map(|word| (*word).to_owned()).collect();
     run(root, &Plan { cast, chaos: true, install, profile: "dev".to_owned(), rehearse })
 }
 

@@ -152,6 +152,7 @@ impl Stage {
             ("kafka.replication", self.kafka.split(',').count().to_string()),
             ("postgres.url", self.postgres.clone()),
             ("postgres.schema", self.name.clone()),
+            ("payments.provider", text("sandbox")),
             ("admin.token_file", self.staff().display().to_string()),
             ("server.connections_max", text("20000")),
             ("server.connections_per_address_max", text("20000")),

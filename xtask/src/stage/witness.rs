@@ -26,6 +26,9 @@ pub(super) struct Books {
     dead_letters: i64,
     free: i64,
     unconfirmed: i64,
+    /// What the PAID orders cost, and what the payments that paid them are, in minor units.
+    paid_orders_minor: i64,
+    paid_payments_minor: i64,
     /// Orders that one side has and the other has not.
     only_in_ledger: usize,
     only_in_stock: usize,
@@ -70,6 +73,13 @@ impl Books {
                 self.only_in_ledger, self.only_in_stock
             ),
         );
+        expect(
+            self.paid_orders_minor == self.paid_payments_minor,
+            format!(
+                "PAID orders cost {} in minor units, the payments that paid are {}",
+                self.paid_orders_minor, self.paid_payments_minor
+            ),
+        );
         for (count, what) in [
             (self.rejected, "orders were rejected"),
             (self.dead_letters, "records were parked as dead letters"),
@@ -86,9 +96,14 @@ impl fmt::Display for Books {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "PostgreSQL has {} of {} units sold to {} users, Redis has {} free; the last order was recorded {} ms \
-             after the last reservation",
-            self.live_units, self.quantity, self.live_users, self.free, self.last_recorded_after_ms
+            "PostgreSQL has {} of {} units sold to {} users, {} paid in minor units, Redis has {} free; the last order \
+             was recorded {} ms after the last reservation",
+            self.live_units,
+            self.quantity,
+            self.live_users,
+            self.paid_payments_minor,
+            self.free,
+            self.last_recorded_after_ms
         )
     }
 }
@@ -106,7 +121,10 @@ pub(super) fn books(stage: &Stage, sale: &str) -> Result<Books> {
              (SELECT count(*) FROM orders WHERE sale = {sale} AND status = 'REJECTED'), \
              (SELECT count(*) FROM release_row WHERE sale = {sale}), (SELECT count(*) FROM dead_letter), \
              (SELECT epoch FROM sale WHERE id = {sale}), \
-             coalesce((SELECT max(at) FROM order_event WHERE from_status IS NULL) - max(reserved_at), 0) \
+             coalesce((SELECT max(at) FROM order_event WHERE from_status IS NULL) - max(reserved_at), 0), \
+             (SELECT coalesce(sum(total_minor), 0) FROM orders WHERE sale = {sale} AND status = 'PAID'), \
+             (SELECT coalesce(sum(p.amount_minor), 0) FROM payment p JOIN orders o ON o.id = p.ord \
+             WHERE o.sale = {sale} AND p.outcome = 'PAID') \
              FROM orders WHERE sale = {sale} AND status IN ('PENDING', 'PAID')"
         ),
     )?;
@@ -126,6 +144,8 @@ pub(super) fn books(stage: &Stage, sale: &str) -> Result<Books> {
         dead_letters,
         epoch,
         last_recorded_after_ms,
+        paid_orders_minor,
+        paid_payments_minor,
     ] = numbers.as_slice()
     else {
         anyhow::bail!("PostgreSQL answered {row}");
@@ -163,6 +183,8 @@ pub(super) fn books(stage: &Stage, sale: &str) -> Result<Books> {
         only_in_ledger: live.difference(&held).count(),
         only_in_stock: held.difference(&live).count(),
         last_recorded_after_ms,
+        paid_orders_minor,
+        paid_payments_minor,
     })
 }
 
@@ -211,6 +233,7 @@ mod tests {
             (Books { free: 4, ..sound() }, "free in Redis"),
             (Books { only_in_ledger: 1, ..sound() }, "not held"),
             (Books { only_in_stock: 1, ..sound() }, "other way"),
+            (Books { paid_payments_minor: 1_990, ..sound() }, "payments that paid are 1990"),
             (Books { rejected: 1, ..sound() }, "rejected"),
             (Books { dead_letters: 1, ..sound() }, "dead letters"),
             (Books { waiting_releases: 1, ..sound() }, "release rows"),

@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use doorbuster_engine::clock::{Clock, SystemClock, Timestamp};
-use doorbuster_loadtest::{AdminClient, Plan, Report, Storm, TokenSigner};
-use doorbuster_wire::{ItemDraft, MarkPaid, OrderRow, SaleDetail, SaleDraft};
-use futures_util::{StreamExt, TryStreamExt, stream};
+use doorbuster_loadtest::{AdminClient, Plan, Report, Shares, TokenSigner};
+use doorbuster_wire::{ItemDraft, SaleDetail, SaleDraft};
 
 use super::output::{self, Output};
-use super::rehearse::{self, balance_books, storm_with_progress};
+use super::rehearse::{self, balance_books, storm_with_progress, winners_live_on};
 use super::report_file::ReportArgs;
 use super::serve::stop_on_signal;
+use super::shares::SharesArgs;
 use super::{ConfigSource, Verdict};
 use crate::admin;
 use crate::app::App;
@@ -22,18 +22,32 @@ use crate::config::Config;
 use crate::pages::Site;
 use crate::telemetry;
 
-/// Every tenth winner does not pay.
-const UNPAID_ONE_IN: usize = 10;
+/// What the winners do unless they are told otherwise: nine in ten pay in the end.
+const SHARES: Shares = Shares {
+    pay: 76,
+    fail_then_pay: 5,
+    pay_told_twice: 3,
+    underpay_then_pay: 3,
+    cancel: 3,
+    cancel_then_buy: 3,
+};
+/// What the latecomers do, so that everything is sold in the end.
+const ALL_PAY: Shares = Shares {
+    pay: 100,
+    fail_then_pay: 0,
+    pay_told_twice: 0,
+    underpay_then_pay: 0,
+    cancel: 0,
+    cancel_then_buy: 0,
+};
 /// Units of the sale for whoever opens the page afterwards, and their payment window in seconds.
 const VISITORS_UNITS: u64 = 25;
 const VISITORS_WINDOW: u64 = 120;
-/// Payments entered at the same time.
-const PAYING_AT_ONCE: usize = 32;
 
 /// A whole flash sale on this machine: server, sale, storm, payments, balance, audit.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  doorbuster demo\n  doorbuster demo --exit --output json --users 20000 --units 500\n  doorbuster demo --exit --report demo.html --assert '202.p99<1s'\n\nExit code 3 when something was oversold, lost or sold twice, or the audit found something;\n99 when only an assert does not hold."
+    after_help = "Examples:\n  doorbuster demo\n  doorbuster demo --exit --output json --users 20000 --units 500\n  doorbuster demo --exit --pay 50 --cancel 20 --abandon 30\n  doorbuster demo --exit --report demo.html --assert '202.p99<1s'\n\nExit code 3 when something was oversold, lost or sold twice, money or units are not where the clients'\nlists say, or the audit found something; 99 when only an assert does not hold."
 )]
 pub(crate) struct DemoArgs {
     /// Distinct users who click
@@ -45,6 +59,8 @@ pub(crate) struct DemoArgs {
     /// Decides every click and who pays
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    shares: SharesArgs,
     /// End after the report instead of staying up
     #[arg(long)]
     exit: bool,
@@ -56,6 +72,7 @@ pub(crate) struct DemoArgs {
 }
 
 pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<Verdict> {
+    let shares = args.shares.shares()?.unwrap_or(SHARES);
     args.report.check()?;
     let folder =
         tempfile::Builder::new().prefix("doorbuster-demo-").tempdir().context("no temporary directory")?;
@@ -73,7 +90,7 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<Verdict> {
 
     let sale = open_sale(&admin, &storm_sale(&args, clock.now())).await?;
     app.site().show_sale(&sale.sale_id);
-    let mut report = storm_and_balance(&args, &app, &admin, &sale, signer).await?;
+    let mut report = storm_and_balance(&args, shares, &app, &admin, &sale, signer).await?;
     args.report.judge(&mut report);
     rehearse::print(args.output, &report)?;
     args.report.write(&report)?;
@@ -147,15 +164,16 @@ async fn open_sale(admin: &AdminClient, draft: &SaleDraft) -> anyhow::Result<Sal
     admin.open(&sale.sale_id).await.context("the sale could not be opened")
 }
 
-/// The storm; nine in ten winners pay; the others' units come back and latecomers buy them.
+/// The storm; most winners pay; the others' units come back and latecomers buy them.
 async fn storm_and_balance(
     args: &DemoArgs,
+    shares: Shares,
     app: &App,
     admin: &AdminClient,
     sale: &SaleDetail,
     signer: TokenSigner,
 ) -> anyhow::Result<Report> {
-    let unpaid = args.units / UNPAID_ONE_IN as u64;
+    let unpaid = args.units * u64::from(shares.abandon()? + shares.cancel) / 100;
     let latecomers = (2 * unpaid).min(args.users / 4);
     let say = |text: String| {
         if args.output == Output::Table {
@@ -168,55 +186,26 @@ async fn storm_and_balance(
         (plan.first_user, plan.seed) = (first_user, args.seed.wrapping_add(first_user));
         plan
     };
-    say(format!("{} users click within 2 s for {} units …", args.users - latecomers, args.units));
-    let mut seen = storm_with_progress(plan(0, args.users - latecomers), "the storm").await?;
+    let first = plan(0, args.users - latecomers);
+    say(format!("{} users click within 2 s for {} units …", first.users, args.units));
+    let mut seen = storm_with_progress(first.clone(), "the storm").await?;
     say(format!(
-        "{} orders accepted in {:.1} s; nine in ten winners pay …",
+        "{} orders accepted in {:.1} s; their winners pay, fail, cancel, or never come back …",
         seen.accepted.len(),
         seen.wall.as_secs_f64()
     ));
-    pay(admin, &sale.sale_id, &seen, |number| number % UNPAID_ONE_IN != 0).await?;
-    say("the others let their payment window pass; latecomers take what comes back …".to_owned());
+    let mut lived = winners_live_on(admin, &first, shares, &mut seen).await?;
+    say(format!(
+        "done in {:.1} s; units that are not paid come back, latecomers take them …",
+        lived.wall.as_secs_f64()
+    ));
     if latecomers > 0 && wait_for_returns(admin, &sale.sale_id, payment_window(args)).await? > 0 {
-        let late = storm_with_progress(plan(args.users - latecomers, latecomers), "latecomers").await?;
-        pay(admin, &sale.sale_id, &late, |_| true).await?;
+        let second = plan(args.users - latecomers, latecomers);
+        let mut late = storm_with_progress(second.clone(), "latecomers").await?;
+        lived.merge(winners_live_on(admin, &second, ALL_PAY, &mut late).await?);
         seen.merge(late);
     }
-    balance_books(admin, &sale.sale_id, &seen).await
-}
-
-/// Enters the payments of those winners of a storm whom `pays` names, by their number.
-async fn pay(
-    admin: &AdminClient,
-    sale: &str,
-    seen: &Storm,
-    pays: impl Fn(usize) -> bool,
-) -> anyhow::Result<()> {
-    let rows = doorbuster_loadtest::settle(admin, sale, seen, Duration::from_secs(60)).await?.rows;
-    let ids = seen.accepted_ids();
-    let winners = rows.into_iter().filter(|row| ids.contains(row.order_id.as_str()));
-    let paying = winners.enumerate().filter(|(number, _)| pays(*number)).map(|(_, row)| row);
-    pay_rows(admin, paying.collect()).await
-}
-
-async fn pay_rows(admin: &AdminClient, rows: Vec<OrderRow>) -> anyhow::Result<()> {
-    // A client has one connection: several of them pay at the same time.
-    let clients: Vec<AdminClient> = (0..PAYING_AT_ONCE).map(|_| admin.another()).collect();
-    let shares = rows.len().div_ceil(PAYING_AT_ONCE).max(1);
-    let work = rows.chunks(shares).zip(&clients).map(|(rows, client)| async move {
-        for row in rows.iter().filter(|row| row.status == "PENDING") {
-            let paid = MarkPaid {
-                event_id: format!("demo-{}", row.order_id),
-                payment_id: None,
-                amount_minor: row.total.minor,
-                currency: row.total.currency.clone(),
-            };
-            client.mark_paid(&row.order_id, &paid).await?;
-        }
-        anyhow::Ok(())
-    });
-    stream::iter(work).buffer_unordered(PAYING_AT_ONCE).try_collect::<Vec<()>>().await?;
-    Ok(())
+    balance_books(admin, &sale.sale_id, &seen, Some(&lived)).await
 }
 
 /// Waits until nobody's payment is pending any more; answers how many units are free then.

@@ -24,6 +24,7 @@ mod repair;
 mod report_file;
 mod sale;
 mod serve;
+mod shares;
 mod token;
 
 use std::path::PathBuf;

@@ -8,14 +8,15 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use doorbuster_loadtest::{
-    AdminClient, Audit, DEFAULT_ISSUER_AND_AUDIENCE, Plan, Progress, Report, Storm, TokenSigner, balance,
-    settle, storm,
+    AdminClient, Aftermath, Audit, DEFAULT_ISSUER_AND_AUDIENCE, Lived, Plan, Progress, Report, Shares, Storm,
+    TokenSigner, balance, count_till, find_sandbox, live_on, settle, storm,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::client::AdminArgs;
 use super::compare::{self, CompareArgs};
 use super::report_file::ReportArgs;
+use super::shares::SharesArgs;
 use super::token::{duration, secret};
 use super::{Output, Verdict, csv};
 
@@ -29,7 +30,7 @@ const REST: Duration = Duration::from_secs(10);
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "Examples:\n  doorbuster rehearse --url http://127.0.0.1:8080 --sale 1 --users 500000 --signing-key-file secret\n  doorbuster rehearse … --report storm.html --assert '202.p99<100ms' --assert 'answers.503==0'\n  doorbuster rehearse compare before.json after.json --noise 10%\n\nExit code 3 when something was oversold, lost or sold twice, or the audit found something;\n99 when only an assert does not hold."
+    after_help = "Examples:\n  doorbuster rehearse --url http://127.0.0.1:8080 --sale 1 --users 500000 --signing-key-file secret\n  doorbuster rehearse … --report storm.html --assert '202.p99<100ms' --assert 'answers.503==0'\n  doorbuster rehearse … --pay 70 --fail-then-pay 10 --cancel 10 --abandon 10\n  doorbuster rehearse compare before.json after.json --noise 10%\n\nWith shares of winners who pay, the server needs payments.provider = sandbox.\n\nExit code 3 when something was oversold, lost or sold twice, money or units are not where the clients'\nlists say, or the audit found something; 99 when only an assert does not hold."
 )]
 pub(crate) struct RehearseArgs {
     #[command(subcommand)]
@@ -71,6 +72,8 @@ pub(crate) struct RehearseArgs {
     #[arg(long, default_value = "user-")]
     user_prefix: String,
     #[command(flatten)]
+    shares: SharesArgs,
+    #[command(flatten)]
     admin: AdminArgs,
     #[command(flatten)]
     report: ReportArgs,
@@ -93,6 +96,7 @@ pub(crate) async fn run(args: RehearseArgs) -> anyhow::Result<Verdict> {
     let (Some(sale), Some(key)) = (args.sale, args.signing_key_file) else {
         bail!("--sale and --signing-key-file are needed");
     };
+    let shares = args.shares.shares()?;
     args.report.check()?;
     let admin = args.admin.client()?;
     let signer = TokenSigner::new(&secret(&key)?, &args.issuer, &args.audience)?;
@@ -103,8 +107,15 @@ pub(crate) async fn run(args: RehearseArgs) -> anyhow::Result<Verdict> {
     plan.seed = args.seed;
     plan.connections = args.connections;
     plan.user_prefix = args.user_prefix;
-    let seen = storm_with_progress(plan, "clicking").await?;
-    let mut report = balance_books(&admin, &sale, &seen).await?;
+    if shares.is_some() {
+        find_sandbox(&plan).await?;
+    }
+    let mut seen = storm_with_progress(plan.clone(), "clicking").await?;
+    let lived = match shares {
+        Some(shares) => Some(winners_live_on(&admin, &plan, shares, &mut seen).await?),
+        None => None,
+    };
+    let mut report = balance_books(&admin, &sale, &seen, lived.as_ref()).await?;
     args.report.judge(&mut report);
     print(args.output, &report)?;
     args.report.write(&report)?;
@@ -142,15 +153,56 @@ pub(super) async fn storm_with_progress(plan: Plan, what: &'static str) -> anyho
     seen.context("the storm could not be run")
 }
 
+/// Lets the winners of a storm pay, cancel and abandon once all are recorded, with a progress bar on a
+/// terminal.
+pub(super) async fn winners_live_on(
+    admin: &AdminClient,
+    plan: &Plan,
+    shares: Shares,
+    seen: &mut Storm,
+) -> anyhow::Result<Aftermath> {
+    settle(admin, &plan.sale_id, seen, SETTLE).await.context("the order list could not be read")?;
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    let style = ProgressStyle::with_template("{msg:12} [{bar:40}] {pos}/{len} {per_sec}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message("winners");
+    let shown = Mutex::new(bar.clone());
+    let lived = live_on(plan, shares, seen, move |lived: Lived| {
+        if let Ok(bar) = shown.lock() {
+            bar.set_length(lived.winners);
+            bar.set_position(lived.over);
+        }
+    })
+    .await;
+    bar.finish_and_clear();
+    lived.context("the winners could not pay")
+}
+
 /// What the clients saw against the ledger's own list, and the server's audit.
-pub(super) async fn balance_books(admin: &AdminClient, sale: &str, seen: &Storm) -> anyhow::Result<Report> {
+pub(super) async fn balance_books(
+    admin: &AdminClient,
+    sale: &str,
+    seen: &Storm,
+    lived: Option<&Aftermath>,
+) -> anyhow::Result<Report> {
     settle(admin, sale, seen, SETTLE).await.context("the order list could not be read")?;
+    let till = match lived {
+        Some(lived) => {
+            let till = count_till(admin, sale, lived, REST).await;
+            Some(till.context("the payments could not be read")?)
+        }
+        None => None,
+    };
     let audit = audit_at_rest(admin).await?;
     let detail = admin.sale(sale).await?;
     let rows = admin.all_orders(sale).await?;
     let quantities = detail.items.iter().map(|item| (item.item_id.clone(), item.quantity)).collect();
     let books = balance(&quantities, u64::from(detail.max_units_per_user), seen, &rows);
-    Ok(Report::new(seen, &books, audit))
+    let report = Report::new(seen, &books, audit);
+    Ok(match till {
+        Some(till) => report.with_till(till),
+        None => report,
+    })
 }
 
 /// The server's audit, at rest if it comes to rest in time.

@@ -1,6 +1,7 @@
 //! The real binary as a person or a script runs it: exit codes, where text goes, what it says.
 
 mod program;
+mod rehearsals;
 mod stories;
 
 use std::net::TcpListener;

@@ -71,6 +71,11 @@ impl Folder {
 
     /// A server on ports of its own, once it serves.
     pub(crate) fn serve(&self) -> Server {
+        self.serve_with(&[])
+    }
+
+    /// The same with more flags.
+    pub(crate) fn serve_with(&self, more: &[&str]) -> Server {
         self.write("secret", "an-openly-known-secret-of-a-test-with-40-bytes");
         let args = [
             "serve",
@@ -87,7 +92,8 @@ impl Folder {
             "--set",
             "log.format=json",
         ];
-        let mut child = self.command(&args).stderr(Stdio::piped()).spawn().expect("the server starts");
+        let mut child =
+            self.command(&[&args, more].concat()).stderr(Stdio::piped()).spawn().expect("the server starts");
         let lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
         let (found, wanted) = mpsc::channel();
         // Reads to the end, so that the server never waits for a full pipe.
