@@ -1,6 +1,7 @@
-//! The sandbox's webhooks on their way: one after the other, and again until they are taken.
+//! The sandbox's webhooks on their way: those of one payment one after the other, and again until they are
+//! taken.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,12 +11,16 @@ use base64::engine::general_purpose::STANDARD;
 use doorbuster_engine::clock::Clock;
 use doorbuster_engine::fault::BackendError;
 use doorbuster_engine::workers::{Step, Worker};
+use futures_util::future::join_all;
 use reqwest::header::CONTENT_TYPE;
 
 use crate::payments::signature::Secrets;
 
 /// Most webhooks that wait; more choices are refused.
 const WAITING_MAX: usize = 10_000;
+
+/// Most webhooks on their way at once: each waits for a commit, and a commit can take many.
+const SENT_AT_ONCE: usize = 32;
 
 /// How often a webhook is sent that nobody takes.
 const TRIES_MAX: u32 = 10;
@@ -27,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Delivery {
     /// Names its event; copies of one event share it.
     pub(super) id: String,
-    /// The attempt that it is about.
+    /// The attempt that it is about: what is said of one attempt arrives in the order it was said in.
     pub(super) attempt: String,
     pub(super) body: Vec<u8>,
     /// Not before this, by the monotonic clock.
@@ -75,11 +80,32 @@ impl Outbox {
         self.waiting().iter().any(|it| it.attempt == attempt)
     }
 
-    fn next_due(&self) -> Option<Delivery> {
+    /// What is due, at most one of each attempt.
+    fn take_due(&self) -> Vec<Delivery> {
         let now = self.clock.monotonic();
         let mut waiting = self.waiting();
-        let place = waiting.iter().position(|it| it.due <= now)?;
-        waiting.remove(place)
+        let (mut taken, mut attempts) = (Vec::new(), HashSet::new());
+        let mut place = 0;
+        while taken.len() < SENT_AT_ONCE && place < waiting.len() {
+            let it = &waiting[place];
+            if it.due <= now && attempts.insert(it.attempt.clone()) {
+                taken.extend(waiting.remove(place));
+            } else {
+                place += 1;
+            }
+        }
+        taken
+    }
+
+    /// Lets a webhook that was not taken wait, unless it was sent too often.
+    fn put_back(&self, mut delivery: Delivery) {
+        delivery.tries += 1;
+        if delivery.tries == TRIES_MAX {
+            tracing::warn!(event.id = delivery.id, "the sandbox gives up a webhook that nobody takes");
+            return;
+        }
+        delivery.due = self.clock.monotonic() + PAUSE * (1 << delivery.tries);
+        self.waiting().push_back(delivery);
     }
 
     /// Sends one webhook, signed as of now; whether it was taken.
@@ -101,7 +127,7 @@ impl Outbox {
     }
 }
 
-/// Delivers what the sandbox has to say: one webhook a step. What waits is gone with the process, as
+/// Delivers what the sandbox has to say: some webhooks a step, of different attempts. What waits is gone with the process, as
 /// the sandbox is no place for anything that counts.
 pub(crate) struct Sender {
     outbox: Arc<Outbox>,
@@ -120,17 +146,51 @@ impl Worker for Sender {
     }
 
     async fn step(&mut self) -> Result<Step, BackendError> {
-        let Some(mut delivery) = self.outbox.next_due() else { return Ok(Step::Idle) };
-        if self.outbox.send(&delivery).await {
-            return Ok(Step::Worked(1));
+        let due = self.outbox.take_due();
+        if due.is_empty() {
+            return Ok(Step::Idle);
         }
-        delivery.tries += 1;
-        if delivery.tries == TRIES_MAX {
-            tracing::warn!(event.id = delivery.id, "the sandbox gives up a webhook that nobody takes");
-            return Ok(Step::Worked(1));
+        let taken = join_all(due.iter().map(|delivery| self.outbox.send(delivery))).await;
+        let sent = due.len() as u64;
+        for (delivery, _) in due.into_iter().zip(taken).filter(|(_, taken)| !taken) {
+            self.outbox.put_back(delivery);
         }
-        delivery.due = self.outbox.clock.monotonic() + PAUSE * (1 << delivery.tries);
-        self.outbox.waiting().push_back(delivery);
-        Ok(Step::Worked(1))
+        Ok(Step::Worked(sent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use doorbuster_engine::clock::{ManualClock, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn one_webhook_of_each_attempt_is_on_its_way_in_the_order_it_was_put() {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_ms(0)));
+        let secrets = Arc::new(Secrets::derived(b"secret", Duration::from_secs(1)));
+        let outbox = Outbox::new(reqwest::Client::new(), String::new(), secrets, Arc::clone(&clock) as _);
+        let delivery = |id: &str, attempt: &str, due| Delivery {
+            id: id.to_owned(),
+            attempt: attempt.to_owned(),
+            body: Vec::new(),
+            due: clock.monotonic() + Duration::from_millis(due),
+            tries: 0,
+        };
+        assert!(outbox.put(vec![
+            delivery("late", "a", 1),
+            delivery("a1", "a", 0),
+            delivery("a2", "a", 0),
+            delivery("b1", "b", 0)
+        ]));
+        let taken = || outbox.take_due().into_iter().map(|it| it.id).collect::<Vec<_>>();
+        assert_eq!(taken(), ["a1", "b1"]);
+        assert_eq!(taken(), ["a2"]);
+        assert_eq!(taken(), Vec::<String>::new());
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(taken(), ["late"]);
+        let many = (0..SENT_AT_ONCE + 1).map(|n| delivery("x", &n.to_string(), 0)).collect();
+        assert!(outbox.put(many));
+        assert_eq!((taken().len(), taken().len()), (SENT_AT_ONCE, 1));
     }
 }
