@@ -18,6 +18,7 @@ mod payments;
 mod problem;
 mod purchase;
 mod request_id;
+mod signature;
 mod telemetry;
 mod views;
 

@@ -13,7 +13,6 @@
 
 mod keeping;
 pub(crate) mod sandbox;
-mod signature;
 mod stripe;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -33,9 +32,9 @@ use doorbuster_engine::told::Told;
 use doorbuster_engine::workers::{Backends, Worker};
 
 use crate::config::{Config, ProviderName};
+use crate::signature::Secrets;
 use keeping::{Asker, Desk, Refunder, Rereader};
 use sandbox::Sandbox;
-use signature::Secrets;
 use stripe::Stripe;
 
 /// A provider of payments.
@@ -214,7 +213,7 @@ impl Payments {
             ProviderName::None => return Ok(None),
             ProviderName::Sandbox => {
                 // Without secrets of its own it takes one that all gateways of this shop share.
-                let secrets = match Secrets::standard(&secrets, tolerance)? {
+                let secrets = match Secrets::standard(&secrets, tolerance, "payments.webhook_secret")? {
                     Some(secrets) => secrets,
                     None => Secrets::derived(config.jwt_secret()?.reveal().as_bytes(), tolerance),
                 };

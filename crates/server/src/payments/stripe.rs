@@ -15,11 +15,11 @@ use doorbuster_engine::order::{Currency, Money};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::signature::{self, Secrets};
 use super::{
     Ended, HostedPage, PaymentProvider, PaymentWish, ProviderError, Refusal, Verified, is_id, is_web,
 };
 use crate::config::Secret;
+use crate::signature::{self, Secrets};
 
 /// Its word in addresses, the ledger and logs.
 const NAME: &str = "stripe";

@@ -27,8 +27,8 @@ use doorbuster_engine::ledger::{PaymentAttempt, PaymentEvent, PaymentEventKind, 
 use doorbuster_engine::order::Money;
 use serde::{Deserialize, Serialize};
 
-use super::signature::{self, Secrets};
 use super::{Ended, HostedPage, PaymentProvider, PaymentWish, ProviderError, Refusal, Verified, is_id};
+use crate::signature::{self, Secrets};
 use crate::views;
 use outbox::{Delivery, Outbox};
 

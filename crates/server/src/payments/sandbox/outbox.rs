@@ -14,7 +14,7 @@ use doorbuster_engine::workers::{Step, Worker};
 use futures_util::future::join_all;
 use reqwest::header::CONTENT_TYPE;
 
-use crate::payments::signature::Secrets;
+use crate::signature::Secrets;
 
 /// Most webhooks that wait; more choices are refused.
 const WAITING_MAX: usize = 10_000;

@@ -10,8 +10,8 @@ use doorbuster_engine::clock::Timestamp;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use super::Refusal;
 use crate::config::Secret;
+use crate::payments::Refusal;
 
 /// Most signatures of one webhook that are looked at: one for each secret while they change.
 const SIGNATURES_MAX: usize = 8;
@@ -20,26 +20,30 @@ const SIGNATURES_MAX: usize = 8;
 const PREFIX: &str = "whsec_";
 
 /// The keys that webhooks may be signed with, at least one, and how far their time may be off.
-pub(super) struct Secrets {
+pub(crate) struct Secrets {
     keys: Vec<Vec<u8>>,
     tolerance: Duration,
 }
 
 impl Secrets {
     /// As Standard Webhooks writes them: behind `whsec_` stands base64; other text is taken as it is.
-    /// `None` without any.
-    pub(super) fn standard(secrets: &[Secret], tolerance: Duration) -> anyhow::Result<Option<Self>> {
+    /// `None` without any. The configuration's `key` has them.
+    pub(crate) fn standard(
+        secrets: &[Secret],
+        tolerance: Duration,
+        key: &str,
+    ) -> anyhow::Result<Option<Self>> {
         let mut keys = Vec::with_capacity(secrets.len());
         for secret in secrets {
             keys.push(match secret.reveal().strip_prefix(PREFIX) {
                 None => secret.reveal().as_bytes().to_vec(),
                 Some(text) => {
-                    let broken = "what stands behind whsec_ in payments.webhook_secret is not base64";
-                    let key = STANDARD.decode(text).context(broken)?;
-                    if key.len() < 16 {
-                        bail!("a secret in payments.webhook_secret is shorter than 16 bytes");
+                    let broken = || format!("what stands behind whsec_ in {key} is not base64");
+                    let bytes = STANDARD.decode(text).with_context(broken)?;
+                    if bytes.len() < 16 {
+                        bail!("a secret in {key} is shorter than 16 bytes");
                     }
-                    key
+                    bytes
                 }
             });
         }
@@ -47,30 +51,30 @@ impl Secrets {
     }
 
     /// As Stripe takes them: the whole text is the key. `None` without any.
-    pub(super) fn plain(secrets: &[Secret], tolerance: Duration) -> Option<Self> {
+    pub(crate) fn plain(secrets: &[Secret], tolerance: Duration) -> Option<Self> {
         let keys: Vec<Vec<u8>> = secrets.iter().map(|it| it.reveal().as_bytes().to_vec()).collect();
         (!keys.is_empty()).then_some(Self { keys, tolerance })
     }
 
     /// One key that follows from another secret and tells nothing of it.
-    pub(super) fn derived(secret: &[u8], tolerance: Duration) -> Self {
+    pub(crate) fn derived(secret: &[u8], tolerance: Duration) -> Self {
         Self { keys: vec![sign(secret, &[b"doorbuster sandbox"])], tolerance }
     }
 
     /// The signature of the first key.
-    pub(super) fn sign(&self, parts: &[&[u8]]) -> Vec<u8> {
+    pub(crate) fn sign(&self, parts: &[&[u8]]) -> Vec<u8> {
         sign(&self.keys[0], parts)
     }
 
     /// Whether one of the signatures is one of the keys'.
-    pub(super) fn fit(&self, parts: &[&[u8]], signatures: &[Vec<u8>]) -> bool {
+    pub(crate) fn fit(&self, parts: &[&[u8]], signatures: &[Vec<u8>]) -> bool {
         let fits = |key: &Vec<u8>, given: &Vec<u8>| mac(key, parts).verify_slice(given).is_ok();
         let mut pairs = self.keys.iter().flat_map(|key| signatures.iter().map(move |given| (key, given)));
         pairs.any(|(key, given)| fits(key, given))
     }
 
     /// Whether a time in seconds is near enough to ours.
-    pub(super) fn check_time(&self, text: &str, now: Timestamp) -> Result<(), Refusal> {
+    pub(crate) fn check_time(&self, text: &str, now: Timestamp) -> Result<(), Refusal> {
         let plain = (1..=12).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
         let seconds: i64 = text.parse().ok().filter(|_| plain).ok_or(Refusal::NotSigned)?;
         let apart = now.as_ms().div_euclid(1_000).abs_diff(seconds);
@@ -79,7 +83,7 @@ impl Secrets {
 }
 
 /// The first few of what a header lists, each decoded; what cannot be is left out.
-pub(super) fn listed<'a>(
+pub(crate) fn listed<'a>(
     signatures: impl Iterator<Item = &'a str>,
     decode: impl Fn(&str) -> Option<Vec<u8>>,
 ) -> Vec<Vec<u8>> {
@@ -87,7 +91,7 @@ pub(super) fn listed<'a>(
 }
 
 /// Bytes from hexadecimal digits.
-pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     let pairs = text.as_bytes().chunks(2);
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     let digits = text.len().is_multiple_of(2) && text.bytes().all(|it| it.is_ascii_hexdigit());
@@ -115,7 +119,7 @@ mod tests {
     #[test]
     fn the_example_of_standard_webhooks_is_signed_as_it_says() {
         let secret = Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned());
-        let secrets = Secrets::standard(&[secret], MINUTES).unwrap().unwrap();
+        let secrets = Secrets::standard(&[secret], MINUTES, "key").unwrap().unwrap();
         let parts: [&[u8]; 5] =
             [b"msg_p5jXN8AQM9LWM0D4loKWxJek", b".", b"1614265330", b".", br#"{"test": 2432232314}"#];
         assert_eq!(STANDARD.encode(secrets.sign(&parts)), "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
