@@ -153,7 +153,8 @@ async fn fill(ledger: &dyn Ledger, stock: &dyn Stock, sale: &Sale, orders: u64) 
     ledger.register(&[position(0)]).await?;
     for first in (0..orders).step_by(256) {
         let next = orders.min(first + 256);
-        let requests: Vec<ReserveRequest> = (first..next).map(|n| request(sale, &format!("first-{n}"))).collect();
+        let requests: Vec<ReserveRequest> =
+            (first..next).map(|n| request(sale, &format!("first-{n}"))).collect();
         let held = stock.reserve(bucket, &requests).await?.into_iter().map(|outcome| match outcome {
             ReserveOutcome::Held { reservation, .. } => {
                 Ok(OrderPlaced { reservation, price: sale.items[0].price })

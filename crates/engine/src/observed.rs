@@ -74,6 +74,9 @@ const REBUILDS: [&str; 7] = ["preheat", "missing", "not_open", "went_back", "ref
 const PAYMENTS: [&str; 7] =
     ["paid", "duplicate", "refund_due", "amount_mismatch", "no_order", "late", "refunded"];
 
+/// What became of attempts to tell the shop of an event.
+const DELIVERIES: [&str; 3] = ["delivered", "failed", "dead"];
+
 /// Faults of each layer, by what may have happened.
 const FAULTS: [&str; 3] = ["transient", "ambiguous", "permanent"];
 
@@ -108,6 +111,8 @@ pub struct Observed {
     pub published_again: AtomicU64,
     /// Payments entered, by what became of them.
     pub payments: Counts<7>,
+    /// Attempts to tell the shop of an event, by what became of them.
+    pub deliveries: Counts<3>,
     faults: [Counts<3>; 3],
     delivered_up_to_ms: AtomicI64,
     workers: Mutex<Vec<Arc<WorkerFigures>>>,
@@ -127,6 +132,7 @@ impl Default for Observed {
             zombie_batches: AtomicU64::new(0),
             published_again: AtomicU64::new(0),
             payments: Counts::new(PAYMENTS),
+            deliveries: Counts::new(DELIVERIES),
             faults: [const { Counts::new(FAULTS) }; 3],
             delivered_up_to_ms: AtomicI64::new(NEVER),
             workers: Mutex::default(),
@@ -152,10 +158,15 @@ impl Observed {
         Backends { queue: Arc::new(queue), ..backends }
     }
 
-    /// The same worker, measured.
+    /// The same worker, measured. Workers of one name are counted together.
     pub fn worker(&self, inner: Box<dyn Worker>) -> Box<dyn Worker> {
-        let figures = Arc::new(WorkerFigures::new(inner.name()));
-        self.worker_list().push(Arc::clone(&figures));
+        let mut list = self.worker_list();
+        let known = list.iter().find(|it| it.name == inner.name()).cloned();
+        let figures = known.unwrap_or_else(|| {
+            let new = Arc::new(WorkerFigures::new(inner.name()));
+            list.push(Arc::clone(&new));
+            new
+        });
         Box::new(ObservedWorker::new(inner, figures))
     }
 

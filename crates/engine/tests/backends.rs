@@ -9,7 +9,7 @@ use doorbuster_engine::conformance;
 use doorbuster_engine::ledger::SqliteLedger;
 use doorbuster_engine::queue::{EmbeddedQueue, Queue, QueueOptions};
 use doorbuster_engine::stock::EmbeddedStock;
-use doorbuster_engine::{ledger_promises, queue_promises, stock_promises};
+use doorbuster_engine::{event_promises, ledger_promises, queue_promises, stock_promises};
 use tempfile::TempDir;
 
 mod embedded_stock {
@@ -66,18 +66,33 @@ mod embedded_queue {
 mod sqlite_ledger {
     use super::*;
 
+    fn bench(folder: &TempDir) -> conformance::ledger::Bench {
+        let clock = conformance::stock::Bench::clock();
+        let path = folder.path().join("ledger.sqlite");
+        let ledger = Arc::new(SqliteLedger::open(&path, Arc::clone(&clock) as _).unwrap());
+        conformance::ledger::Bench { ledger, clock }
+    }
+
     macro_rules! tests {
         ($($promise:ident),* $(,)?) => {$(
             #[tokio::test]
             async fn $promise() {
                 let folder = tempfile::tempdir().unwrap();
-                let clock = conformance::stock::Bench::clock();
-                let path = folder.path().join("ledger.sqlite");
-                let ledger = Arc::new(SqliteLedger::open(&path, Arc::clone(&clock) as _).unwrap());
-                conformance::ledger::$promise(&conformance::ledger::Bench { ledger, clock }).await;
+                conformance::ledger::$promise(&bench(&folder)).await;
+            }
+        )*};
+    }
+
+    macro_rules! event_tests {
+        ($($promise:ident),* $(,)?) => {$(
+            #[tokio::test]
+            async fn $promise() {
+                let folder = tempfile::tempdir().unwrap();
+                conformance::events::$promise(&bench(&folder)).await;
             }
         )*};
     }
 
     ledger_promises!(tests);
+    event_promises!(event_tests);
 }

@@ -33,9 +33,12 @@
 //!     `a_refunded_order_gives_its_units_back`.
 //! 17. An order whose buyer is paying is held once behind its deadline: `an_open_attempt_holds_its_order_once`.
 //! 18. The payments of a sale are listed page by page: `each_payment_of_a_sale_is_listed_once`.
+//!
+//! What the shop is told of has its own promises, in [`Events`].
 
 mod attempts;
 mod dead_letters;
+mod events;
 pub mod judge;
 mod payment_row;
 #[cfg(feature = "distributed")]
@@ -50,6 +53,9 @@ pub use attempts::{
     ProviderEvent, ReceiveOutcome,
 };
 pub use dead_letters::{DeadLetter, DeadLetterClosing, DeadLetters, DropOutcome, ReplayOutcome};
+pub use events::{
+    About, Attempted, Delivery, DeliveryFilter, DeliveryState, DueDelivery, Event, EventType, Events, Then,
+};
 pub use payment_row::PaymentRow;
 #[cfg(feature = "distributed")]
 pub use postgres::{
@@ -69,19 +75,37 @@ use async_trait::async_trait;
 use crate::clock::Timestamp;
 use crate::delivery::{Batch, Position};
 use crate::fault::BackendError;
-use crate::order::{
-    Currency, Epoch, Order, OrderId, OrderPlaced, OrderStatus, Reservation, SaleId, UserId,
-};
+use crate::order::{Currency, Epoch, Order, OrderId, OrderPlaced, OrderStatus, Reservation, SaleId, UserId};
 use crate::sale::{Fence, LoaderToken, NewSale, Sale, SaleState};
 
 /// The whole ledger: one object behind the small traits.
 pub trait Ledger:
-    Sales + Restocks + Orders + Payments + Attempts + Settlement + Releases + Positions + DeadLetters + Books
+    Sales
+    + Restocks
+    + Orders
+    + Payments
+    + Attempts
+    + Settlement
+    + Releases
+    + Positions
+    + DeadLetters
+    + Events
+    + Books
 {
 }
 
 impl<
-    T: Sales + Restocks + Orders + Payments + Attempts + Settlement + Releases + Positions + DeadLetters + Books,
+    T: Sales
+        + Restocks
+        + Orders
+        + Payments
+        + Attempts
+        + Settlement
+        + Releases
+        + Positions
+        + DeadLetters
+        + Events
+        + Books,
 > Ledger for T
 {
 }
@@ -394,6 +418,10 @@ pub struct Backlog {
     pub refunds_due: u64,
     /// Money that a provider refuses to give back.
     pub refunds_refused: u64,
+    /// Deliveries of events that are still to be sent.
+    pub waiting_deliveries: u64,
+    /// Deliveries of events that were given up.
+    pub dead_deliveries: u64,
 }
 
 /// One state of the whole ledger.

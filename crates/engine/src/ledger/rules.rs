@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::{
-    CancelOutcome, ChangeOutcome, LoadSnapshot, PayOutcome, PaymentEvent, RestockOutcome, RestockState,
+    CancelOutcome, ChangeOutcome, EventType, LoadSnapshot, PayOutcome, PaymentEvent, RestockOutcome,
+    RestockState,
 };
 use crate::clock::Timestamp;
 use crate::delivery::Decoded;
@@ -69,6 +70,17 @@ pub(super) fn change_state(
         return ControlFlow::Break(ChangeOutcome::NotFrom(sale.terms.state));
     }
     ControlFlow::Continue(opens_at.map_or(sale.terms.opens_at, |at| sale.terms.opens_at.min(at)))
+}
+
+/// What the shop is told when a sale goes from one state to another.
+pub(super) fn told_of_state(from: SaleState, to: SaleState) -> Option<EventType> {
+    match (from, to) {
+        // Opening it again behind a pause is no news to the shop, nor is an earlier beginning.
+        (SaleState::Preheated, SaleState::Open) => Some(EventType::SaleOpened),
+        (SaleState::Closed, _) => None,
+        (_, SaleState::Closed) => Some(EventType::SaleClosed),
+        _ => None,
+    }
 }
 
 /// Whether the loader of `mine` may work on behind a standing `fence`.

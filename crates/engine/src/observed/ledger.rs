@@ -12,12 +12,13 @@ use crate::clock::Timestamp;
 use crate::delivery::{Batch, Position};
 use crate::fault::BackendError;
 use crate::ledger::{
-    Aftermath, Attempts, Backlog, BeginOutcome, BookSnapshot, Books, CancelOutcome, ChangeOutcome,
-    DeadLetter, DeadLetters, DropOutcome, Expired, LatePayment, LateVerdict, Ledger, LoadSnapshot, Orders,
-    PayOutcome, PaymentAttempt, PaymentAttemptId, PaymentEvent, PaymentEvidence, PaymentKey, PaymentRow,
-    Payments, Positions, ProviderEvent, RebuildOutcome, ReceiveOutcome, RecordOutcome, Refund, RefundOutcome,
-    RefundReport, RefundState, ReleaseRow, Releases, ReplayOutcome, RestockIntent, RestockOutcome, Restocks,
-    Sales, SettleOutcome, Settlement,
+    Aftermath, Attempted, Attempts, Backlog, BeginOutcome, BookSnapshot, Books, CancelOutcome, ChangeOutcome,
+    DeadLetter, DeadLetters, Delivery, DeliveryFilter, DropOutcome, DueDelivery, Event, EventType, Events,
+    Expired, LatePayment, LateVerdict, Ledger, LoadSnapshot, Orders, PayOutcome, PaymentAttempt,
+    PaymentAttemptId, PaymentEvent, PaymentEvidence, PaymentKey, PaymentRow, Payments, Positions,
+    ProviderEvent, RebuildOutcome, ReceiveOutcome, RecordOutcome, Refund, RefundOutcome, RefundReport,
+    RefundState, ReleaseRow, Releases, ReplayOutcome, RestockIntent, RestockOutcome, Restocks, Sales,
+    SettleOutcome, Settlement, Then,
 };
 use crate::order::{Epoch, ItemId, Order, OrderId, OrderPlaced, OrderStatus, SaleId, UserId};
 use crate::sale::{LoaderToken, NewSale, RebuildReason, Sale, SaleState};
@@ -371,6 +372,78 @@ impl DeadLetters for ObservedLedger {
 
     async fn drop_dead_letter(&self, id: i64, by: &str, reason: &str) -> Result<DropOutcome, BackendError> {
         self.seen.call(self.inner.drop_dead_letter(id, by, reason)).await
+    }
+}
+
+/// The place of what became of an attempt in `DELIVERIES`.
+fn delivery_index(then: Then) -> usize {
+    match then {
+        Then::Delivered => 0,
+        Then::Again(_) => 1,
+        Then::Dead => 2,
+    }
+}
+
+#[async_trait]
+impl Events for ObservedLedger {
+    async fn register_endpoint(&self, endpoint: &str) -> Result<(), BackendError> {
+        self.seen.call(self.inner.register_endpoint(endpoint)).await
+    }
+
+    async fn plan_deliveries(
+        &self,
+        endpoint: &str,
+        types: &[EventType],
+        limit: usize,
+    ) -> Result<u64, BackendError> {
+        self.seen.call(self.inner.plan_deliveries(endpoint, types, limit)).await
+    }
+
+    async fn claim_deliveries(
+        &self,
+        endpoint: &str,
+        lease: Duration,
+        limit: usize,
+    ) -> Result<Vec<DueDelivery>, BackendError> {
+        self.seen.call(self.inner.claim_deliveries(endpoint, lease, limit)).await
+    }
+
+    async fn note_deliveries(&self, attempted: &[Attempted]) -> Result<(), BackendError> {
+        self.seen.call(self.inner.note_deliveries(attempted)).await?;
+        for it in attempted {
+            self.seen.figures.deliveries.add(delivery_index(it.then), 1);
+        }
+        Ok(())
+    }
+
+    async fn deliveries(
+        &self,
+        filter: &DeliveryFilter,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<Delivery>, BackendError> {
+        self.seen.call(self.inner.deliveries(filter, before, limit)).await
+    }
+
+    async fn delivery(&self, id: i64) -> Result<Option<(Delivery, Event)>, BackendError> {
+        self.seen.call(self.inner.delivery(id)).await
+    }
+
+    async fn replay_delivery(&self, id: i64) -> Result<Option<Delivery>, BackendError> {
+        self.seen.call(self.inner.replay_delivery(id)).await
+    }
+
+    async fn replay_dead(&self, endpoint: &str, limit: usize) -> Result<u64, BackendError> {
+        self.seen.call(self.inner.replay_dead(endpoint, limit)).await
+    }
+
+    async fn forget_deliveries(
+        &self,
+        endpoint: &str,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<u64, BackendError> {
+        self.seen.call(self.inner.forget_deliveries(endpoint, before, limit)).await
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod concurrency;
 mod differential;
+mod events;
 mod faults;
 mod link;
 #[path = "../simulation/random.rs"]
@@ -18,24 +19,36 @@ mod promises {
     use std::sync::Arc;
 
     use doorbuster_engine::conformance;
-    use doorbuster_engine::ledger_promises;
+    use doorbuster_engine::{event_promises, ledger_promises};
 
     use crate::shop::Shop;
+
+    fn bench(shop: &Shop) -> conformance::ledger::Bench {
+        conformance::ledger::Bench { ledger: Arc::clone(&shop.ledger) as _, clock: Arc::clone(&shop.clock) }
+    }
 
     macro_rules! tests {
         ($($promise:ident),* $(,)?) => {$(
             #[tokio::test]
             async fn $promise() {
                 let shop = Shop::open(stringify!($promise)).await;
-                let bench = conformance::ledger::Bench {
-                    ledger: Arc::clone(&shop.ledger) as _,
-                    clock: Arc::clone(&shop.clock),
-                };
-                conformance::ledger::$promise(&bench).await;
+                conformance::ledger::$promise(&bench(&shop)).await;
+                shop.close().await;
+            }
+        )*};
+    }
+
+    macro_rules! event_tests {
+        ($($promise:ident),* $(,)?) => {$(
+            #[tokio::test]
+            async fn $promise() {
+                let shop = Shop::open(stringify!($promise)).await;
+                conformance::events::$promise(&bench(&shop)).await;
                 shop.close().await;
             }
         )*};
     }
 
     ledger_promises!(tests);
+    event_promises!(event_tests);
 }

@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
+use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::fault::Fault;
 use doorbuster_engine::ledger::{
-    Attempts, BeginOutcome, MigrationState, Orders, Payments, Positions, PostgresError, PostgresLedger,
-    RefundReport, Releases, Restocks, Sales, Settlement,
+    Attempted, Attempts, BeginOutcome, EventType, Events, MigrationState, Orders, Payments, Positions,
+    PostgresError, PostgresLedger, RefundReport, Releases, Restocks, Sales, Settlement, Then,
 };
 use doorbuster_engine::order::{Epoch, ItemId, SaleId};
 use doorbuster_engine::sale::{LoaderToken, SaleState};
 use futures_util::future::join_all;
 
-use crate::shop::{Shop, WINDOW, batch_of, connect, options, options_by, payment_of, server_address, url_as};
+use crate::shop::{
+    PATIENCE, Shop, WINDOW, batch_of, connect, options, options_by, payment_of, server_address, url_as,
+};
 
 #[tokio::test]
 async fn an_empty_schema_is_refused_unless_migrations_may_run() {
@@ -123,6 +126,8 @@ async fn roles_can_do_their_work_and_no_more() {
     ];
     let paused = recorder.ledger.change_state(SaleId(1), SaleState::Paused, None).await;
     refusals.push(("a recorder pauses", paused.err()));
+    let planned = recorder.ledger.register_endpoint("other").await;
+    refusals.push(("a recorder makes endpoints known", planned.err()));
     for (what, error) in refusals {
         let error = error.unwrap_or_else(|| panic!("{what}, and was let"));
         assert_eq!(error.fault, Fault::Transient, "{what}: {}", error.chain());
@@ -154,6 +159,7 @@ async fn settle(gateway: &PostgresLedger, recorder: &PostgresLedger, keeper: &Po
 }
 
 async fn sell(shop: &Shop, gateway: &PostgresLedger, recorder: &PostgresLedger, keeper: &PostgresLedger) {
+    keeper.register_endpoint("shop").await.unwrap();
     gateway.change_state(SaleId(1), SaleState::Open, None).await.unwrap();
     recorder.register(&[sample::position(0)]).await.unwrap();
     recorder.record(&batch_of(0, 0, (1..=4).map(sample::order_placed))).await.unwrap();
@@ -170,6 +176,7 @@ async fn sell(shop: &Shop, gateway: &PostgresLedger, recorder: &PostgresLedger, 
     assert_eq!(due.len(), 5);
     keeper.releases_done(&due[1..]).await.unwrap();
     keeper.ensure_releases(&due).await.unwrap();
+    tell(keeper, gateway).await;
     let token = LoaderToken(5);
     let epoch = Epoch(1);
     keeper.begin_rebuild(SaleId(1), epoch, "test", token, Duration::ZERO).await.unwrap();
@@ -177,6 +184,32 @@ async fn sell(shop: &Shop, gateway: &PostgresLedger, recorder: &PostgresLedger, 
     keeper.load_snapshot(SaleId(1), token, None, 10).await.unwrap();
     assert!(keeper.finish_rebuild(SaleId(1), token).await.unwrap());
     shop.sound_books().await;
+}
+
+/// A keeper sends, and the staff at a gateway looks and replays.
+async fn tell(keeper: &PostgresLedger, gateway: &PostgresLedger) {
+    let claimed = async {
+        loop {
+            keeper.plan_deliveries("shop", &EventType::ALL, 100).await.unwrap();
+            let due = keeper.claim_deliveries("shop", Duration::from_secs(60), 1).await.unwrap();
+            if let Some(due) = due.into_iter().next() {
+                return due;
+            }
+        }
+    };
+    let due = tokio::time::timeout(PATIENCE, claimed).await.unwrap();
+    let taken = Attempted {
+        id: due.id,
+        attempt: due.attempt,
+        then: Then::Delivered,
+        status: Some(200),
+        answer: String::new(),
+    };
+    keeper.note_deliveries(&[taken]).await.unwrap();
+    assert!(gateway.delivery(due.id).await.unwrap().is_some());
+    gateway.replay_delivery(due.id).await.unwrap();
+    gateway.replay_dead("shop", 10).await.unwrap();
+    keeper.forget_deliveries("shop", Timestamp::from_ms(0), 10).await.unwrap();
 }
 
 /// Whoever is a member of the migrating role can bring the schema up, also after its tables were

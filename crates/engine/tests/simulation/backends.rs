@@ -422,6 +422,17 @@ behind_fate! {
         fn payments(sale: SaleId, after: Option<&PaymentKey>, limit: usize) -> Vec<PaymentRow>;
         fn backlog() -> Backlog;
     }
+    Events {
+        fn register_endpoint(endpoint: &str) -> ();
+        fn plan_deliveries(endpoint: &str, types: &[EventType], limit: usize) -> u64;
+        fn claim_deliveries(endpoint: &str, lease: Duration, limit: usize) -> Vec<DueDelivery>;
+        fn note_deliveries(attempted: &[Attempted]) -> ();
+        fn deliveries(filter: &DeliveryFilter, before: Option<i64>, limit: usize) -> Vec<Delivery>;
+        fn delivery(id: i64) -> Option<(Delivery, Event)>;
+        fn replay_delivery(id: i64) -> Option<Delivery>;
+        fn replay_dead(endpoint: &str, limit: usize) -> u64;
+        fn forget_deliveries(endpoint: &str, before: Timestamp, limit: usize) -> u64;
+    }
     DeadLetters {
         fn dead_letters(after: Option<i64>, limit: usize, closed: bool) -> Vec<DeadLetter>;
         fn dead_letter(id: i64) -> Option<DeadLetter>;

@@ -43,7 +43,9 @@ impl Books for PostgresLedger {
              (SELECT count(*) FROM dead_letter WHERE closed_at IS NULL) AS open_dead_letters, \
              (SELECT count(*) FROM payment WHERE outcome = 'LATE') AS late_payments, \
              (SELECT count(*) FROM refund WHERE state = 'DUE') AS refunds_due, \
-             (SELECT count(*) FROM refund WHERE state = 'REFUSED') AS refunds_refused";
+             (SELECT count(*) FROM refund WHERE state = 'REFUSED') AS refunds_refused, \
+             (SELECT count(*) FROM event_delivery WHERE state = 'waiting') AS waiting_deliveries, \
+             (SELECT count(*) FROM event_delivery WHERE state = 'dead') AS dead_deliveries";
         let found = self.query_all("count what waits", (sql, &[]), |row| {
             Ok(Backlog {
                 release_rows: rows::count(row, "release_rows")?,
@@ -51,6 +53,8 @@ impl Books for PostgresLedger {
                 late_payments: rows::count(row, "late_payments")?,
                 refunds_due: rows::count(row, "refunds_due")?,
                 refunds_refused: rows::count(row, "refunds_refused")?,
+                waiting_deliveries: rows::count(row, "waiting_deliveries")?,
+                dead_deliveries: rows::count(row, "dead_deliveries")?,
             })
         });
         Ok(found.await?.pop().unwrap_or_default())

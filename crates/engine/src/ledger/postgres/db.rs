@@ -238,6 +238,11 @@ impl Tx {
         keys
     }
 
+    /// The key of the advisory lock of whoever plans deliveries: no sale has the number -1.
+    pub(super) fn events_key(&self) -> i64 {
+        self.lock_base.wrapping_sub(1)
+    }
+
     /// The key of the advisory lock of whoever migrates this schema: no sale has the number 0.
     pub(super) fn migration_key(&self) -> i64 {
         self.lock_base

@@ -24,7 +24,7 @@ impl Migration {
     }
 }
 
-const MIGRATIONS: [Migration; 4] = [
+const MIGRATIONS: [Migration; 5] = [
     Migration { version: 1, name: "first", sql: include_str!("migrations/0001_first.sql") },
     Migration {
         version: 2,
@@ -37,6 +37,7 @@ const MIGRATIONS: [Migration; 4] = [
         sql: include_str!("migrations/0003_payment_attempts.sql"),
     },
     Migration { version: 4, name: "settlement", sql: include_str!("migrations/0004_settlement.sql") },
+    Migration { version: 5, name: "events", sql: include_str!("migrations/0005_events.sql") },
 ];
 
 const ROLES: &str = include_str!("migrations/roles.sql");

@@ -10,6 +10,7 @@ mod books;
 mod closing;
 mod db;
 mod dead_letters;
+mod events;
 mod failure;
 mod migrate;
 mod options;

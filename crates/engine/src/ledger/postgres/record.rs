@@ -10,12 +10,13 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::db::{CLOCK, LOCK_SALES, Query, Tx};
+use super::events;
 use super::failure::Failure;
 use super::rows::{self, signed};
 use crate::clock::Timestamp;
 use crate::delivery::{Batch, Decoded, Delivered};
 use crate::ledger::judge::{Facts, ItemFacts, KnownOrder, SaleFacts, Verdict, judge};
-use crate::ledger::{RecordOutcome, Recorded, rules};
+use crate::ledger::{EventType, RecordOutcome, Recorded, rules};
 use crate::order::{Epoch, ItemId, Order, OrderId, OrderPlaced, OrderStatus, RejectReason, SaleId, UserId};
 
 const MOVE_POSITION: &str =
@@ -100,7 +101,9 @@ pub(super) async fn record(tx: &Tx, batch: &Batch) -> Result<RecordOutcome, Fail
         }
         writes.add(record, verdict, &facts, &windows, now);
     }
+    let sold_out = writes.sold_out(&facts);
     let mut recorded = writes.send(tx, batch, &before, now).await?;
+    note_sold_out(tx, &sold_out, now).await?;
     recorded.ahead = ahead.into_iter().collect();
     Ok(RecordOutcome::Recorded(recorded))
 }
@@ -133,9 +136,19 @@ impl Judged {
         let mut writes = Writes { placeless: true, ..Writes::default() };
         writes.add(record, self.verdict, &self.facts, &self.windows, self.now);
         let order = writes.orders.first().map(|(_, order)| order.clone());
+        let sold_out = writes.sold_out(&self.facts);
         writes.send(tx, batch, &self.before, self.now).await?;
+        note_sold_out(tx, &sold_out, self.now).await?;
         Ok(order)
     }
+}
+
+/// Tells the shop of items whose last unit was taken.
+async fn note_sold_out(tx: &Tx, items: &[(SaleId, ItemId, u64)], now: Timestamp) -> Result<(), Failure> {
+    for (sale, item, quantity) in items {
+        events::note_shop_event(tx, EventType::SaleSoldOut, *sale, Some((*item, *quantity)), now).await?;
+    }
+    Ok(())
 }
 
 struct Loaded {
@@ -258,6 +271,20 @@ impl<'a> Writes<'a> {
     fn reject(&mut self, record: &'a Delivered, placed: &OrderPlaced, reason: RejectReason, now: Timestamp) {
         let order = rules::stillborn(placed, OrderStatus::Rejected, Some(reason), now);
         self.orders.push((record, order));
+    }
+
+    /// Items of which these rows take the last unit, with their quantities. The facts are those behind
+    /// the verdicts, and the items are locked; rows that turn out to be known end the transaction.
+    fn sold_out(&self, facts: &Facts) -> Vec<(SaleId, ItemId, u64)> {
+        let pending =
+            self.orders.iter().map(|(_, order)| order).filter(|it| it.status == OrderStatus::Pending);
+        let items: BTreeSet<(SaleId, ItemId)> =
+            pending.map(|order| (order.reservation.sale, order.reservation.item)).collect();
+        let quantity = |(sale, item): (SaleId, ItemId)| {
+            let item_facts = facts.sales.get(&sale)?.items.get(&item)?;
+            (item_facts.sold >= item_facts.quantity).then_some((sale, item, item_facts.quantity))
+        };
+        items.into_iter().filter_map(quantity).collect()
     }
 
     /// One row per id: a later record about an id whose row is written here meets that row.

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 
 use super::PostgresLedger;
+use super::db::CLOCK;
 use super::rows::{self, POSITION_COLUMNS, at_most};
 use crate::delivery::Position;
 use crate::fault::BackendError;
@@ -28,10 +29,12 @@ impl Releases for PostgresLedger {
     }
 
     async fn releases_done(&self, orders: &[OrderId]) -> Result<(), BackendError> {
-        // In order, so that two releasers with the same rows wait for each other and do not deadlock.
-        let sql = "DELETE FROM release_row WHERE id IN \
-             (SELECT id FROM release_row WHERE ord = ANY($1) ORDER BY id FOR UPDATE)";
-        self.db.write("drop releases", |tx| async move { tx.rows((sql, &[&orders])).await.map(drop) }).await
+        self.db
+            .write("drop releases", |tx| async move {
+                let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
+                tx.rows((DONE, &[&orders, &now])).await.map(drop)
+            })
+            .await
     }
 
     async fn ensure_releases(&self, orders: &[OrderId]) -> Result<(), BackendError> {
@@ -44,6 +47,15 @@ impl Releases for PostgresLedger {
             .await
     }
 }
+
+/// Drops the rows; what they gave back can be bought from now on, and the shop is told. In order, so
+/// that two releasers with the same rows wait for each other and do not deadlock.
+const DONE: &str = "WITH gone AS ( \
+         DELETE FROM release_row WHERE id IN (SELECT id FROM release_row WHERE ord = ANY($1) ORDER BY id FOR UPDATE) \
+         RETURNING ord \
+     ) INSERT INTO shop_event (kind, sale, item, units, at) \
+     SELECT 'stock.returned', o.sale, o.item, sum(o.units)::bigint, $2 \
+     FROM gone JOIN orders o ON o.id = gone.ord GROUP BY o.sale, o.item";
 
 #[async_trait]
 impl Positions for PostgresLedger {

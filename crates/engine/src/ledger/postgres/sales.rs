@@ -7,11 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::PostgresLedger;
 use super::db::{CLOCK, LOCK_SALE_ALONE, Tx};
 use super::failure::Failure;
 use super::orders::page_query;
 use super::rows::{self, SALES, at_most, signed};
+use super::{PostgresLedger, events};
 use crate::clock::Timestamp;
 use crate::delivery::Position;
 use crate::fault::BackendError;
@@ -160,11 +160,15 @@ async fn change_state(
     opens_at: Option<Timestamp>,
 ) -> Result<ChangeOutcome, Failure> {
     let (Some(sale), now) = lock_alone(tx, id).await? else { return Ok(ChangeOutcome::NoSale) };
+    let told = rules::told_of_state(sale.terms.state, to);
     match rules::change_state(sale, to, opens_at, now) {
         ControlFlow::Break(answer) => Ok(answer),
         ControlFlow::Continue(opens_at) => {
             let sql = "UPDATE sale SET state = $2, opens_at = $3 WHERE id = $1";
             tx.rows((sql, &[&id, &to.as_str(), &opens_at])).await?;
+            if let Some(kind) = told {
+                events::note_shop_event(tx, kind, id, None, now).await?;
+            }
             Ok(ChangeOutcome::Done(read(tx, id).await?))
         }
     }

@@ -42,7 +42,9 @@ impl Books for SqliteLedger {
              (SELECT count(*) FROM dead_letter WHERE closed_at IS NULL) AS open_dead_letters, \
              (SELECT count(*) FROM payment WHERE outcome = 'LATE') AS late_payments, \
              (SELECT count(*) FROM refund WHERE state = 'DUE') AS refunds_due, \
-             (SELECT count(*) FROM refund WHERE state = 'REFUSED') AS refunds_refused";
+             (SELECT count(*) FROM refund WHERE state = 'REFUSED') AS refunds_refused, \
+             (SELECT count(*) FROM event_delivery WHERE state = 'waiting') AS waiting_deliveries, \
+             (SELECT count(*) FROM event_delivery WHERE state = 'dead') AS dead_deliveries";
         self.db
             .read("count what waits", move |tx| {
                 tx.prepare_cached(sql)?.query_row([], |row| {
@@ -52,6 +54,8 @@ impl Books for SqliteLedger {
                         late_payments: rows::count(row, "late_payments")?,
                         refunds_due: rows::count(row, "refunds_due")?,
                         refunds_refused: rows::count(row, "refunds_refused")?,
+                        waiting_deliveries: rows::count(row, "waiting_deliveries")?,
+                        dead_deliveries: rows::count(row, "dead_deliveries")?,
                     })
                 })
             })

@@ -7,6 +7,7 @@ mod attempts;
 mod books;
 mod db;
 mod dead_letters;
+mod events;
 mod orders;
 mod payments;
 mod record;
@@ -47,11 +48,12 @@ pub enum SqliteError {
 }
 
 /// The schema's steps; a file at version n has the first n.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("migrations/0001_first.sql"),
     include_str!("migrations/0002_dead_letters_closed.sql"),
     include_str!("migrations/0003_payment_attempts.sql"),
     include_str!("migrations/0004_settlement.sql"),
+    include_str!("migrations/0005_events.sql"),
 ];
 
 /// The time of a transaction, and how far the moments of release are spread behind it.

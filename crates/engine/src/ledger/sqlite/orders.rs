@@ -2,15 +2,19 @@
 
 use async_trait::async_trait;
 use rusqlite::Connection;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::rows::{self, ORDER_COLUMNS, signed};
-use super::{Now, SqliteLedger, attempts, record};
+use super::{Now, SqliteLedger, attempts, events, record};
+use crate::clock::Timestamp;
 use crate::delivery::{Batch, Position};
 use crate::fault::BackendError;
-use crate::ledger::{CancelOutcome, Expired, Orders, Positions, RecordOutcome, ReleaseRow, Releases, rules};
-use crate::order::{Order, OrderId, OrderPlaced, OrderStatus, SaleId, UserId};
+use crate::ledger::{
+    CancelOutcome, EventType, Expired, Orders, Positions, RecordOutcome, ReleaseRow, Releases, rules,
+};
+use crate::order::{ItemId, Order, OrderId, OrderPlaced, OrderStatus, SaleId, UserId};
 
 #[async_trait]
 impl Orders for SqliteLedger {
@@ -170,13 +174,8 @@ impl Releases for SqliteLedger {
     }
 
     async fn releases_done(&self, orders: &[OrderId]) -> Result<(), BackendError> {
-        let orders = orders.to_vec();
-        self.db
-            .write("drop releases", move |tx| {
-                let mut statement = tx.prepare_cached("DELETE FROM release_row WHERE ord = ?1")?;
-                orders.into_iter().try_for_each(|order| statement.execute([order]).map(drop))
-            })
-            .await
+        let (orders, now) = (orders.to_vec(), self.clock.now());
+        self.db.write("drop releases", move |tx| releases_done(tx, &orders, now)).await
     }
 
     async fn ensure_releases(&self, orders: &[OrderId]) -> Result<(), BackendError> {
@@ -192,6 +191,24 @@ impl Releases for SqliteLedger {
             })
             .await
     }
+}
+
+/// Drops the rows; what they gave back can be bought from now on, and the shop is told.
+fn releases_done(tx: &Connection, orders: &[OrderId], now: Timestamp) -> rusqlite::Result<()> {
+    let mut back: BTreeMap<(SaleId, ItemId), u64> = BTreeMap::new();
+    for order in orders {
+        let gone = tx.prepare_cached("DELETE FROM release_row WHERE ord = ?1")?.execute([order])?;
+        if gone == 1
+            && let Some(order) = rows::find_order(tx, *order)?
+        {
+            let it = &order.reservation;
+            *back.entry((it.sale, it.item)).or_default() += u64::from(it.units.0);
+        }
+    }
+    for ((sale, item), units) in back {
+        events::note_shop_event(tx, EventType::StockReturned, sale, Some((item, units)), now)?;
+    }
+    Ok(())
 }
 
 #[async_trait]

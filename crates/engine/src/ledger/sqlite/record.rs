@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
+use super::events;
 use super::rows::{self, signed};
 use crate::clock::Timestamp;
 use crate::delivery::{Batch, Decoded, Delivered, Position, TopicId};
 use crate::ledger::judge::{Facts, ItemFacts, KnownOrder, SaleFacts, Verdict, judge};
-use crate::ledger::{RecordOutcome, Recorded, rules};
+use crate::ledger::{EventType, RecordOutcome, Recorded, rules};
 use crate::order::{Epoch, ItemId, Order, OrderPlaced, OrderStatus, RejectReason, SaleId, Units, UserId};
 
 pub(super) fn position(row: &Row<'_>) -> rusqlite::Result<Position> {
@@ -44,7 +45,7 @@ pub(super) fn record(tx: &Connection, batch: &Batch, now: Timestamp) -> rusqlite
         }
         write(tx, batch, record, verdict, &windows, now, (&mut recorded, &mut taken))?;
     }
-    taken.write(tx)?;
+    taken.write(tx, now)?;
     recorded.ahead = ahead.into_iter().collect();
     Ok(RecordOutcome::Recorded(recorded))
 }
@@ -75,7 +76,7 @@ pub(super) fn write_one(
     if order.status == OrderStatus::Pending {
         let mut taken = Taken::default();
         taken.add(&order);
-        taken.write(tx)?;
+        taken.write(tx, now)?;
     } else {
         rows::note_release(tx, &order.reservation, now)?;
     }
@@ -99,9 +100,17 @@ impl Taken {
         *seq = it.seq.max(*seq);
     }
 
-    fn write(self, tx: &Connection) -> rusqlite::Result<()> {
+    fn write(self, tx: &Connection, now: Timestamp) -> rusqlite::Result<()> {
         for (item, units) in self.items {
-            tx.prepare_cached("UPDATE item SET sold = sold + ?2 WHERE id = ?1")?.execute((item, units))?;
+            let mut take = tx.prepare_cached(
+                "UPDATE item SET sold = sold + ?2 WHERE id = ?1 RETURNING sale, quantity, sold >= quantity",
+            )?;
+            let (sale, quantity, sold_out): (SaleId, i64, bool) =
+                take.query_row((item, units), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+            if sold_out {
+                let quantity = u64::try_from(quantity).unwrap_or(0);
+                events::note_shop_event(tx, EventType::SaleSoldOut, sale, Some((item, quantity)), now)?;
+            }
         }
         for ((sale, epoch), seq) in self.seqs {
             tx.prepare_cached(

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension};
 
-use super::SqliteLedger;
 use super::rows::{self, signed};
+use super::{SqliteLedger, events};
 use crate::clock::Timestamp;
 use crate::delivery::Position;
 use crate::fault::BackendError;
@@ -130,6 +130,7 @@ fn change_state(
     now: Timestamp,
 ) -> rusqlite::Result<ChangeOutcome> {
     let Some(sale) = rows::sale(tx, id)? else { return Ok(ChangeOutcome::NoSale) };
+    let told = rules::told_of_state(sale.terms.state, to);
     match rules::change_state(sale, to, opens_at, now) {
         ControlFlow::Break(answer) => Ok(answer),
         ControlFlow::Continue(opens_at) => {
@@ -137,6 +138,9 @@ fn change_state(
                 "UPDATE sale SET state = ?2, opens_at = ?3 WHERE id = ?1",
                 (id, to.as_str(), opens_at),
             )?;
+            if let Some(kind) = told {
+                events::note_shop_event(tx, kind, id, None, now)?;
+            }
             Ok(ChangeOutcome::Done(found(rows::sale(tx, id)?)?))
         }
     }

@@ -34,7 +34,7 @@ GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO doorbuster_gateway, doorbuste
 -- and replay or drop dead letters.
 GRANT INSERT ON "{schema}".sale, "{schema}".item, "{schema}".buyer, "{schema}".orders, "{schema}".order_event,
     "{schema}".release_row, "{schema}".payment, "{schema}".payment_event,
-    "{schema}".payment_attempt, "{schema}".refund, "{schema}".restock TO doorbuster_gateway;
+    "{schema}".payment_attempt, "{schema}".refund, "{schema}".restock, "{schema}".shop_event TO doorbuster_gateway;
 GRANT UPDATE (state, opens_at, epoch, recorded_seq, fence_reason, fence_token, fence_since)
     ON "{schema}".sale TO doorbuster_gateway;
 GRANT UPDATE (quantity, sold, paid) ON "{schema}".item TO doorbuster_gateway;
@@ -45,11 +45,12 @@ GRANT UPDATE (reference, url, closed_at, ask_at) ON "{schema}".payment_attempt T
 GRANT UPDATE (state, reference, said, due_at) ON "{schema}".refund TO doorbuster_gateway;
 GRANT UPDATE (state) ON "{schema}".restock TO doorbuster_gateway;
 GRANT UPDATE (closed_at, closed_how, closed_by, closed_reason) ON "{schema}".dead_letter TO doorbuster_gateway;
+GRANT UPDATE (state, tries, next_at) ON "{schema}".event_delivery TO doorbuster_gateway;
 
 -- Recorders: new orders, counts and positions; they never change an order that is there. They fence
 -- a sale whose stock is ahead of the ledger.
 GRANT INSERT ON "{schema}".orders, "{schema}".order_event, "{schema}".release_row, "{schema}".buyer,
-    "{schema}".dead_letter, "{schema}".queue_offset TO doorbuster_recorder;
+    "{schema}".dead_letter, "{schema}".queue_offset, "{schema}".shop_event TO doorbuster_recorder;
 GRANT UPDATE (epoch, recorded_seq, fence_reason, fence_token, fence_since) ON "{schema}".sale TO doorbuster_recorder;
 GRANT UPDATE (sold) ON "{schema}".item TO doorbuster_recorder;
 GRANT UPDATE (units) ON "{schema}".buyer TO doorbuster_recorder;
@@ -57,14 +58,17 @@ GRANT UPDATE (units) ON "{schema}".buyer TO doorbuster_recorder;
 GRANT UPDATE (next) ON "{schema}".queue_offset TO doorbuster_recorder, doorbuster_keeper;
 GRANT UPDATE (barrier) ON "{schema}".epoch_barrier TO doorbuster_keeper, doorbuster_gateway;
 
--- Keepers: expire, release, restock, rebuild, and the sales' clock; they ask payment providers, settle
--- late payments and give money back.
+-- Keepers: expire, release, restock, rebuild, the sales' clock; they ask payment providers, settle late
+-- payments, give money back, and tell the shop of events.
 GRANT INSERT ON "{schema}".order_event, "{schema}".release_row, "{schema}".epoch_barrier,
     "{schema}".queue_offset, "{schema}".orders, "{schema}".payment, "{schema}".payment_event,
-    "{schema}".refund TO doorbuster_keeper;
+    "{schema}".refund, "{schema}".shop_event, "{schema}".event_endpoint, "{schema}".event_delivery TO doorbuster_keeper;
 GRANT UPDATE (ord, amount_minor, currency, outcome, at, retake) ON "{schema}".payment TO doorbuster_keeper;
 GRANT UPDATE (closed_at, ask_at, asks) ON "{schema}".payment_attempt TO doorbuster_keeper;
 GRANT UPDATE (state, reference, said, tries, due_at) ON "{schema}".refund TO doorbuster_keeper;
+GRANT UPDATE ON "{schema}".event_horizon, "{schema}".event_endpoint TO doorbuster_keeper;
+GRANT UPDATE (state, attempts, tries, next_at, leased_until, attempted_at, status, answer), DELETE
+    ON "{schema}".event_delivery TO doorbuster_keeper;
 GRANT UPDATE (state, opens_at, epoch, recorded_seq, fence_reason, fence_token, fence_since)
     ON "{schema}".sale TO doorbuster_keeper;
 GRANT UPDATE (quantity, sold, paid) ON "{schema}".item TO doorbuster_keeper;
