@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use doorbuster_wire::{
-    AuditReport, CloseRefund, DeadLetter, DropDeadLetter, MarkPaid, OrderRow, Page, Paid, PaymentRow,
-    PreheatReport, Rebuild, RebuildReport, RefundOrder, RefundRow, Repair, RepairReport, ReplayDeadLetter,
-    Replayed, Restock, RetryRefund, SaleDetail, SaleDraft,
+    AuditReport, CloseRefund, DeadLetter, DropDeadLetter, EventDelivery, EventsReplayed, MarkPaid, OrderRow,
+    Page, Paid, PaymentRow, PreheatReport, Rebuild, RebuildReport, RefundOrder, RefundRow, Repair,
+    RepairReport, ReplayDeadLetter, Replayed, Restock, RetryRefund, SaleDetail, SaleDraft,
 };
 use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
@@ -319,6 +319,48 @@ impl AdminClient {
         let body = serde_json::to_vec(drop)
             .map_err(|_| AdminError::Argument("the request cannot be written as JSON"))?;
         self.call(Method::DELETE, &path, Bytes::from(body)).await
+    }
+
+    /// The newest deliveries of events, at most `limit` of at most 1,000; `filter` is further
+    /// parameters of the listing with their values.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn event_deliveries(
+        &self,
+        filter: &[(&str, &str)],
+        limit: usize,
+    ) -> Result<Vec<EventDelivery>, AdminError> {
+        let mut path = "/admin/api/events?".to_owned();
+        for (name, value) in filter {
+            path.push_str(&format!("{name}={}&", checked(value)?));
+        }
+        let page: Page<EventDelivery> = self.get(&format!("{path}limit={}", limit.clamp(1, PAGE))).await?;
+        Ok(page.items)
+    }
+
+    /// One delivery with what is sent.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; an unknown delivery is a refusal with status 404.
+    pub async fn event_delivery(&self, delivery_id: &str) -> Result<EventDelivery, AdminError> {
+        self.get(&format!("/admin/api/events/{}", checked(delivery_id)?)).await
+    }
+
+    /// Makes one delivery due now.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; an unknown delivery is a refusal with status 404.
+    pub async fn replay_event(&self, delivery_id: &str) -> Result<EventDelivery, AdminError> {
+        self.post(&format!("/admin/api/events/{}/replay", checked(delivery_id)?), &()).await
+    }
+
+    /// Makes the dead deliveries of an endpoint due now, at most 10,000.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn replay_dead_events(&self, endpoint: &str) -> Result<EventsReplayed, AdminError> {
+        self.post(&format!("/admin/api/events/endpoints/{}/replay", checked(endpoint)?), &()).await
     }
 
     async fn all_pages<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, AdminError> {

@@ -41,6 +41,7 @@ words! {
     ORDER_NOT_FOUND = 404, "No such order", "You have no order with this id.";
     REFUND_NOT_FOUND = 404, "No such refund", "There is no refund of such a payment.";
     DEAD_LETTER_NOT_FOUND = 404, "No such dead letter", "There is no dead letter with this number.";
+    EVENT_NOT_FOUND = 404, "No such delivery", "There is no delivery of an event with this number.";
     METHOD_NOT_ALLOWED = 405, "Method not allowed", "This address does not take this method; the Allow header says which it takes.";
     REQUEST_TIMEOUT = 408, "Request too slow", "The request's body did not arrive in time. Send it again.";
     ALREADY_PURCHASED = 409, "Already purchased", "You already hold an order in this sale.";

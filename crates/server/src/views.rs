@@ -2,6 +2,7 @@
 
 use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::ledger::PaymentRow;
+use doorbuster_engine::ledger::{About, Delivery, DeliveryState, Event};
 use doorbuster_engine::my_orders::MyOrder;
 use doorbuster_engine::order::{Money, Order};
 use doorbuster_engine::sale::Sale;
@@ -129,5 +130,52 @@ pub(crate) fn sale_detail(sale: &Sale, level: Option<&Level>) -> wire::SaleDetai
         payment_window_seconds: sale.payment_window.as_secs(),
         max_units_per_user: sale.terms.limit.0,
         items: sale.items.iter().map(item).collect(),
+    }
+}
+
+/// What the shop is sent of an event. It is the same for every attempt.
+pub(crate) fn event_message(event: &Event) -> wire::EventMessage {
+    let data = match &event.about {
+        About::Order(order) => {
+            let it = &order.reservation;
+            wire::EventData::Order(Box::new(wire::OrderEventData {
+                order_id: it.order.to_string(),
+                sale_id: it.sale.to_string(),
+                item_id: it.item.to_string(),
+                user_id: it.user.to_string(),
+                quantity: it.units.0,
+                status: order.status.as_str().to_owned(),
+                reason: order.reason.map(|reason| reason.as_str().to_owned()),
+                total: money(order.total),
+                reserved_at: time(it.reserved_at),
+                expires_at: time(order.expires_at),
+                retake_of: it.retake_of.map(|id| id.to_string()),
+            }))
+        }
+        About::Sale { sale, item, units } => wire::EventData::Sale(wire::SaleEventData {
+            sale_id: sale.to_string(),
+            item_id: item.map(|item| item.to_string()),
+            quantity: *units,
+        }),
+    };
+    let kind = event.kind.as_str().to_owned();
+    wire::EventMessage { kind, timestamp: time(event.at), version: 1, data }
+}
+
+/// A line of the delivery log; with what is sent, where that is given.
+pub(crate) fn delivery(delivery: &Delivery, event: Option<&Event>) -> wire::EventDelivery {
+    wire::EventDelivery {
+        id: delivery.id.to_string(),
+        endpoint: delivery.endpoint.clone(),
+        event_id: delivery.event.clone(),
+        kind: delivery.kind.as_str().to_owned(),
+        subject: delivery.subject.clone(),
+        state: delivery.state.as_str().to_owned(),
+        attempts: delivery.attempts,
+        next_at: (delivery.state == DeliveryState::Waiting).then(|| time(delivery.next_at)),
+        attempted_at: delivery.attempted_at.map(time),
+        status: delivery.status,
+        answer: delivery.answer.clone(),
+        message: event.map(event_message),
     }
 }

@@ -45,6 +45,8 @@ fn filled(path: &str, sale: &str, item: &str) -> String {
         .replace("{itemId}", item)
         .replace("{orderId}", ORDER)
         .replace("{letterId}", "1")
+        .replace("{deliveryId}", "1")
+        .replace("{endpoint}", "shop")
         .replace("{provider}", "stripe")
 }
 
@@ -77,7 +79,9 @@ fn every_documented_operation_is_served_and_answers_as_documented() {
                         .replace("{saleId}", "%ff")
                         .replace("{itemId}", "%ff")
                         .replace("{orderId}", "%ff")
-                        .replace("{letterId}", "%ff"),
+                        .replace("{letterId}", "%ff")
+                        .replace("{deliveryId}", "%ff")
+                        .replace("{endpoint}", "%ff"),
                     Some(&token),
                     some,
                 ),

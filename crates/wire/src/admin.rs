@@ -22,6 +22,10 @@
 //! | `GET /admin/api/dead-letters/{letterId}` | | [`DeadLetter`] |
 //! | `POST /admin/api/dead-letters/{letterId}/replay` | [`ReplayDeadLetter`] | [`Replayed`] |
 //! | `DELETE /admin/api/dead-letters/{letterId}` | [`DropDeadLetter`] | [`DeadLetter`] |
+//! | `GET /admin/api/events?cursor=&limit=&endpoint=&state=&subject=` | | [`Page`] of [`EventDelivery`] |
+//! | `GET /admin/api/events/{deliveryId}` | | [`EventDelivery`] |
+//! | `POST /admin/api/events/{deliveryId}/replay` | | [`EventDelivery`] |
+//! | `POST /admin/api/events/endpoints/{endpoint}/replay` | | [`EventsReplayed`] |
 
 use serde::{Deserialize, Serialize};
 
@@ -449,4 +453,50 @@ pub struct DropDeadLetter {
     pub by: String,
     /// Why, 1 to 500 bytes; kept with the letter.
     pub reason: String,
+}
+
+/// One event on its way to one endpoint of the shop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventDelivery {
+    /// Its number.
+    pub id: String,
+    /// The endpoint's name.
+    pub endpoint: String,
+    /// The event's id, which is sent as `webhook-id`.
+    pub event_id: String,
+    /// What happened, such as `order.paid`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The order's UUID, or the sale's id: its events are told one after the other.
+    pub subject: String,
+    /// `waiting`, `delivered` or `dead`.
+    pub state: String,
+    /// How often it was sent.
+    pub attempts: u64,
+    /// When it is sent next: RFC 3339 in UTC; only while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_at: Option<String>,
+    /// When the last attempt ended: RFC 3339 in UTC; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempted_at: Option<String>,
+    /// The status of its answer, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// What became of it, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// What is sent; only where one delivery is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<crate::EventMessage>,
+}
+
+/// What a replay of an endpoint's dead deliveries did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventsReplayed {
+    /// The endpoint's name.
+    pub endpoint: String,
+    /// How many deliveries are due again; at most 10,000 at a time.
+    pub replayed: u64,
 }

@@ -7,7 +7,9 @@
 //! - members are added, never renamed or removed.
 
 mod admin;
+mod events;
 mod shop;
 
 pub use admin::*;
+pub use events::*;
 pub use shop::*;

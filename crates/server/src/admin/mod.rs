@@ -1,6 +1,7 @@
 //! The staff's listener: sales, orders, payments by hand, audit. Own address, own tokens.
 
 mod dead_letters;
+mod events;
 mod orders;
 mod payments;
 mod refunds;
@@ -121,6 +122,10 @@ fn router(state: AdminState) -> Router {
         .route("/admin/api/dead-letters", get(dead_letters::list))
         .route("/admin/api/dead-letters/{letter}", get(dead_letters::show).delete(dead_letters::drop_letter))
         .route("/admin/api/dead-letters/{letter}/replay", post(dead_letters::replay))
+        .route("/admin/api/events", get(events::list))
+        .route("/admin/api/events/{delivery}", get(events::show))
+        .route("/admin/api/events/{delivery}/replay", post(events::replay))
+        .route("/admin/api/events/endpoints/{endpoint}/replay", post(events::replay_dead))
         .route("/admin/api/audit", get(run_audit))
         .route("/metrics", get(metrics))
         .route("/livez", get(live))

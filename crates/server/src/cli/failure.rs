@@ -46,6 +46,9 @@ fn remedy(error: &anyhow::Error) -> Option<&'static str> {
         AdminError::Refused { error, .. } if error == "DEAD_LETTER_NOT_FOUND" => {
             Some("`doorbuster dead-letter list --closed` shows every letter with its number")
         }
+        AdminError::Refused { error, .. } if error == "EVENT_NOT_FOUND" => {
+            Some("`doorbuster event list` shows the newest deliveries with their numbers")
+        }
         // A wrong path on the right listener cannot come from here: each has a word of its own.
         AdminError::Refused { status: 404, error, .. } if error == "NOT_FOUND" => Some(WRONG_LISTENER),
         AdminError::Unreadable { .. } => Some(WRONG_LISTENER),
@@ -73,6 +76,7 @@ mod tests {
             (refused(404, "SALE_NOT_FOUND"), "sale list"),
             (refused(404, "REFUND_NOT_FOUND"), "refund list"),
             (refused(404, "DEAD_LETTER_NOT_FOUND"), "dead-letter list"),
+            (refused(404, "EVENT_NOT_FOUND"), "event list"),
             (refused(404, "NOT_FOUND"), "not the buyers' listener"),
             (unreachable, "doorbuster serve"),
         ] {

@@ -11,6 +11,7 @@ mod dead_letter;
 mod demo;
 mod doctor;
 mod draft;
+mod event;
 mod export;
 mod failure;
 mod limits;
@@ -64,6 +65,8 @@ enum Command {
     DeadLetter(dead_letter::DeadLetterArgs),
     /// Look at money that is to be given back, and settle what a provider refuses
     Refund(refund::RefundArgs),
+    /// Look at what the shop was told, and tell it again
+    Event(event::EventArgs),
     /// Mint access tokens for try-outs
     Token(token::TokenArgs),
     /// Look at a PostgreSQL ledger's schema, and bring it up to date
@@ -160,6 +163,7 @@ fn run(command: Command) -> anyhow::Result<Verdict> {
             Command::Order(args) => order::run(args).await,
             Command::DeadLetter(args) => dead_letter::run(args).await,
             Command::Refund(args) => refund::run(args).await,
+            Command::Event(args) => event::run(args).await,
             Command::Token(args) => token::run(&args),
             Command::Migrate(args) => migrate::run(args).await,
             Command::Audit(args) => audit::run(args).await,
@@ -204,6 +208,12 @@ mod tests {
             ("sale list --output text", None),
             ("sale list --output table", None),
             ("sale list --output yaml", Some("invalid value")),
+            ("event list --state dead --endpoint shop --limit 10 --output csv", None),
+            ("event list --state late", Some("invalid value")),
+            ("event replay 17", None),
+            ("event replay --dead shop", None),
+            ("event replay", Some("<DELIVERY>")),
+            ("event replay 17 --dead shop", Some("cannot be used with")),
         ] {
             let words = std::iter::once("doorbuster").chain(line.split(' '));
             let found = Cli::try_parse_from(words).err().map(|error| error.to_string());

@@ -106,7 +106,14 @@ impl Scrape {
         let refunds = backlog.into_iter().flat_map(|it| {
             [(["due".to_owned()], it.refunds_due), (["refused".to_owned()], it.refunds_refused)]
         });
-        page.gauges("refunds", "Money that is still to be given back", ["state"], refunds)
+        page.gauges("refunds", "Money that is still to be given back", ["state"], refunds)?;
+        let told = self.metrics.observed.deliveries.read();
+        let told = told.map(|(word, count)| ([word.to_owned()], count));
+        page.counters("event_deliveries", "Attempts to tell the shop of an event", ["outcome"], told)?;
+        let deliveries = backlog.into_iter().flat_map(|it| {
+            [(["waiting".to_owned()], it.waiting_deliveries), (["dead".to_owned()], it.dead_deliveries)]
+        });
+        page.gauges("event_deliveries_open", "Deliveries of events that are not done", ["state"], deliveries)
     }
 
     /// What was done about faults.

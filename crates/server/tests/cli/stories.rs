@@ -117,6 +117,9 @@ fn a_sale_is_run_rebuilt_copied_and_exported() {
     assert_eq!(staff.run(&["sale", "close", "1"]).code, 2, "nobody can be asked");
     assert_eq!(staff.json(&["dead-letter", "list", "--closed"]).as_array().map(Vec::len), Some(0));
     assert_eq!(stdout_of(staff.run(&["dead-letter", "list"])), "no dead letters\n");
+    assert_eq!(stdout_of(staff.run(&["event", "list", "--state", "dead"])), "no deliveries\n");
+    let replayed = stdout_of(staff.run(&["event", "replay", "--dead", "shop"]));
+    assert_eq!(replayed, "0 dead deliveries of shop are due again\n");
     let drop = ["dead-letter", "drop", "1", "--by", "ada", "--reason", "a test"];
     assert_eq!(staff.run(&drop).code, 2, "nobody can be asked");
     assert_eq!(staff.json(&["sale", "close", "1", "--yes"])["state"], "closed");
@@ -147,6 +150,8 @@ fn what_the_server_refuses_is_said_with_what_to_do() {
         (&["rebuild", "1", "--yes", "--reason", ""], "reason needs 1 to 200 bytes"),
         (&["order", "get", "7"], "is a UUID"),
         (&["dead-letter", "show", "7"], "dead-letter list"),
+        (&["event", "show", "7"], "event list"),
+        (&["event", "replay", "7"], "event list"),
         (&["dead-letter", "replay", "7", "--by", "ada"], "dead-letter list"),
         (&["dead-letter", "drop", "7", "--by", "ada", "--reason", "x", "--yes"], "dead-letter list"),
         (&["sale", "list", "--admin-url", &buyers], "not the buyers' listener"),
