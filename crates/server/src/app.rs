@@ -28,11 +28,15 @@ use crate::backend::{self, Opened, ServerClocks};
 use crate::config::{Config, LateName, ProviderName, Role};
 use crate::hot::{self, Bound, Front, PublicListener};
 use crate::metrics::Metrics;
+use crate::outgoing;
 use crate::pages::Site;
 use crate::payments::Payments;
 
 /// How long the sandbox waits when nothing is to be told.
 const SANDBOX_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a relay waits when there is nothing to tell.
+const RELAY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Longest time that the staff's running requests get when the server stops.
 const ADMIN_DRAIN: Duration = Duration::from_secs(5);
@@ -139,11 +143,7 @@ impl App {
             backpressure: Arc::new(Backpressure::default()),
             tokens,
         };
-        let limits = WatchLimits {
-            queue_lag_max: config.gate.queue_lag_max,
-            outbox_age_max: config.gate.outbox_age_max,
-            ledger_silence_max: config.gate.ledger_silence_max,
-        };
+        let limits = watch_limits(config);
         watch(&shared, limits).refresh().await?;
         let watchdog = config.server.roles.contains(&Role::Recorder).then(|| {
             // By real time, whatever clock a test moves: a step that runs meanwhile has not been stuck.
@@ -158,13 +158,10 @@ impl App {
             None
         };
         let mut measured = workers(&shared, &observed, limits, config, watchdog.as_ref());
-        if let Some(sandbox) = payments.as_ref().and_then(|it| it.sandbox()) {
-            measured.push((Box::new(sandbox.sender()), SANDBOX_PAUSE));
+        if let Some(payments) = &payments {
+            measured.extend(payment_workers(payments, &shared, &observed, config));
         }
-        if let Some(payments) = payments.as_ref().filter(|_| keeper) {
-            let backends = observed.for_workers(shared.backends.clone());
-            measured.extend(payments.workers(&backends, config.payments.reread));
-        }
+        measured.extend(relays(&shared, &observed, config).await?);
         let measured = measured.into_iter();
         let workers = start(measured.map(|(worker, idle)| (observed.worker(worker), idle)).collect());
         let readiness = Readiness { draining: AtomicBool::new(false), watchdog };
@@ -289,6 +286,15 @@ fn verifier(config: &Config) -> anyhow::Result<JwtVerifier> {
     Ok(JwtVerifier::new(key, rules))
 }
 
+/// How far behind may be what stands behind the gate.
+fn watch_limits(config: &Config) -> WatchLimits {
+    WatchLimits {
+        queue_lag_max: config.gate.queue_lag_max,
+        outbox_age_max: config.gate.outbox_age_max,
+        ledger_silence_max: config.gate.ledger_silence_max,
+    }
+}
+
 fn watch(shared: &Shared, limits: WatchLimits) -> Watch {
     Watch::new(shared.backends.clone(), Arc::clone(&shared.catalog), Arc::clone(&shared.backpressure), limits)
 }
@@ -334,6 +340,37 @@ fn workers(
         ]);
     }
     workers
+}
+
+/// What a provider of payments needs done: the sandbox's webhooks, and for a keeper the provider's side.
+fn payment_workers(
+    payments: &Payments,
+    shared: &Shared,
+    observed: &Arc<Observed>,
+    config: &Config,
+) -> Vec<(Box<dyn Worker>, Duration)> {
+    let mut workers: Vec<(Box<dyn Worker>, Duration)> = Vec::new();
+    if let Some(sandbox) = payments.sandbox() {
+        workers.push((Box::new(sandbox.sender()), SANDBOX_PAUSE));
+    }
+    if config.server.roles.contains(&Role::Keeper) {
+        let backends = observed.for_workers(shared.backends.clone());
+        workers.extend(payments.workers(&backends, config.payments.reread));
+    }
+    workers
+}
+
+/// What tells the shop of events, for a keeper: a relay for each endpoint.
+async fn relays(
+    shared: &Shared,
+    observed: &Arc<Observed>,
+    config: &Config,
+) -> anyhow::Result<Vec<(Box<dyn Worker>, Duration)>> {
+    if !config.server.roles.contains(&Role::Keeper) {
+        return Ok(Vec::new());
+    }
+    let relays = outgoing::relays(config, &observed.for_workers(shared.backends.clone())).await?;
+    Ok(relays.into_iter().map(|relay| (Box::new(relay) as Box<dyn Worker>, RELAY_PAUSE)).collect())
 }
 
 fn taken(error: std::io::Error, address: SocketAddr, key: &str) -> anyhow::Error {

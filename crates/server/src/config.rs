@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod backends;
+mod events;
 pub(crate) mod keys;
 mod layers;
 mod payments;
@@ -23,6 +24,7 @@ pub use backends::{
     Kafka, KafkaSecurity, Ledger, LedgerBackend, Postgres, PostgresTls, Queue, QueueBackend, Redis,
     SaslMechanism, Stock, StockBackend,
 };
+pub use events::{Endpoint, Events};
 pub use layers::InvalidConfig;
 pub use payments::{LateName, Payments, ProviderName, Stripe};
 pub use schema::schema;
@@ -49,6 +51,7 @@ pub struct Config {
     pub gate: Gate,
     pub sale: Sale,
     pub payments: Payments,
+    pub events: Events,
     pub log: Log,
 }
 
@@ -308,6 +311,7 @@ impl Config {
             wrong.push("`data.dir` must name a folder".to_owned());
         }
         wrong.extend(self.impossible_backends());
+        wrong.extend(self.impossible_events());
         if self.server.listen == self.admin.listen && self.server.listen.port() != 0 {
             wrong.push(format!(
                 "`server.listen` and `admin.listen` are both {}: buyers and staff need a port each",

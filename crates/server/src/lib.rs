@@ -13,6 +13,7 @@ pub mod directory;
 mod docs;
 pub mod hot;
 mod metrics;
+mod outgoing;
 mod pages;
 mod payments;
 mod problem;

@@ -66,6 +66,14 @@ impl Secrets {
         sign(&self.keys[0], parts)
     }
 
+    /// What a webhook that we send carries as `webhook-signature`, as Standard Webhooks writes it: a
+    /// signature of each key, so that whoever takes it may know an old one or a new one.
+    pub(crate) fn header(&self, id: &str, at: &str, body: &[u8]) -> String {
+        let parts: [&[u8]; 5] = [id.as_bytes(), b".", at.as_bytes(), b".", body];
+        let each = self.keys.iter().map(|key| format!("v1,{}", STANDARD.encode(sign(key, &parts))));
+        each.collect::<Vec<_>>().join(" ")
+    }
+
     /// Whether one of the signatures is one of the keys'.
     pub(crate) fn fit(&self, parts: &[&[u8]], signatures: &[Vec<u8>]) -> bool {
         let fits = |key: &Vec<u8>, given: &Vec<u8>| mac(key, parts).verify_slice(given).is_ok();
@@ -123,6 +131,17 @@ mod tests {
         let parts: [&[u8]; 5] =
             [b"msg_p5jXN8AQM9LWM0D4loKWxJek", b".", b"1614265330", b".", br#"{"test": 2432232314}"#];
         assert_eq!(STANDARD.encode(secrets.sign(&parts)), "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    }
+
+    #[test]
+    fn what_is_sent_is_signed_by_every_key() {
+        let secrets = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "another secret of some length"];
+        let secrets = secrets.map(|it| Secret::new(it.to_owned()));
+        let secrets = Secrets::standard(&secrets, MINUTES, "key").unwrap().unwrap();
+        let header = secrets.header("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", br#"{"test": 2432232314}"#);
+        let (first, second) = header.split_once(' ').unwrap();
+        assert_eq!(first, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+        assert!(second.starts_with("v1,") && second != first);
     }
 
     #[test]

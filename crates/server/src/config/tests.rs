@@ -41,6 +41,10 @@ fn another_value(key: &Key) -> Value {
         (Kind::List, Value::Array(words)) if key.name == "server.roles" => {
             Value::Array(words.iter().rev().cloned().collect())
         }
+        (Kind::List, _) if key.name == "events.endpoints" => {
+            let one = r#"it = [{ name = "a", url = "https://b.example/", secret_file = "c", types = [] }]"#;
+            toml::from_str::<toml::Table>(one).unwrap().remove("it").unwrap()
+        }
         (Kind::List, _) => Value::Array(vec![Value::String("192.0.2.1".to_owned())]),
         (kind, default) => panic!("{}: {kind:?} with the default {default}", key.name),
     }
@@ -115,6 +119,29 @@ fn a_wrong_value_is_an_error_that_names_its_key_its_place_and_what_is_right() {
         ("kafka.poll_interval_max", "5s", "from 6s to 1day"),
         ("kafka.poll_interval_max", "25h", "from 6s to 1day"),
         ("postgres.schema", "", "must not be empty"),
+        ("events.timeout", "0s", "longer than nothing"),
+        ("events.endpoints", r#"[{ nam = "a" }]"#, "unknown field `nam`"),
+        (
+            "events.endpoints",
+            r#"[{ name = "A", url = "https://b.example/", secret_file = "c" }]"#,
+            "is no name",
+        ),
+        ("events.endpoints", r#"[{ name = "a", url = "https://b.example/" }]"#, "needs a secret_file"),
+        (
+            "events.endpoints",
+            r#"[{ name = "a", url = "https://127.0.0.1/", secret_file = "c" }]"#,
+            "a loopback address",
+        ),
+        (
+            "events.endpoints",
+            r#"[{ name = "a", url = "https://b.example/", secret_file = "c", types = ["order.payed"] }]"#,
+            "is no type of events",
+        ),
+        (
+            "events.endpoints",
+            r#"[{ name = "a", url = "https://b.example/", secret_file = "c" }, { name = "a", url = "https://b.example/", secret_file = "c" }]"#,
+            "has a twice",
+        ),
     ] {
         let variable = format!("DOORBUSTER__{}", key.replace('.', "__").to_uppercase());
         for config in [read(&[(&variable, value)], &[]), read(&[], &[(key, value)])] {

@@ -13,6 +13,7 @@ impl Config {
         self.warn_of_timeouts(&mut warnings);
         self.warn_of_the_gate(&mut warnings);
         self.warn_of_payments(&mut warnings);
+        self.warn_of_events(&mut warnings);
         warnings
     }
 
@@ -204,6 +205,9 @@ mod tests {
         assert!(warnings(&nowhere)[0].contains("payments.public_url"));
         let clear = [("payments.provider", "stripe"), ("payments.stripe.api_url", "http://stripe.test")];
         assert!(warnings(&clear)[0].contains("payments.stripe.api_url"));
+        let shop = r#"[{ name = "shop", url = "http://10.0.0.1/", secret_file = "s" }]"#;
+        let clear = [("events.endpoints", shop), ("events.allow_private", "10.0.0.1")];
+        assert!(warnings(&clear)[0].contains("events.endpoints"));
         let both = [("gate.jwt.secret", "a"), ("gate.jwt.secret_file", "b")];
         assert!(warnings(&both)[0].contains("not read"));
     }
