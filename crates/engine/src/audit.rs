@@ -421,8 +421,7 @@ fn i15_steps_are_distinct(snapshot: &Snapshot, found: &mut Findings) {
         .collect();
     for order in &snapshot.books.orders {
         let it = &order.reservation;
-        // Step 0: a retake that the stock refused never had one.
-        if it.seq != 0
+        if it.has_step()
             && !lost.contains(&(it.sale, it.epoch))
             && let Some(other) = steps.insert((it.sale, it.epoch, it.seq), it.order)
         {

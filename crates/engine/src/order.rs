@@ -279,7 +279,8 @@ pub struct Reservation {
     pub units: Units,
     /// The generation of the stock that was asked.
     pub epoch: Epoch,
-    /// The step of that generation that took them; distinct within an epoch.
+    /// The step of that generation that took them; distinct within an epoch. 0 for what never held any: a
+    /// retake that the stock refused.
     pub seq: u64,
     /// When, by the stock's clock.
     pub reserved_at: Timestamp,
@@ -289,6 +290,13 @@ pub struct Reservation {
     /// The expired order that a late payment buys again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retake_of: Option<OrderId>,
+}
+
+impl Reservation {
+    /// Whether a step of the stock took its units.
+    pub fn has_step(&self) -> bool {
+        self.seq != 0
+    }
 }
 
 /// The message in the queue: a reservation and the price it was made at.

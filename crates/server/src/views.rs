@@ -1,8 +1,7 @@
 //! The engine's values as the wire types say them.
 
 use doorbuster_engine::clock::Timestamp;
-use doorbuster_engine::ledger::PaymentRow;
-use doorbuster_engine::ledger::{About, Delivery, DeliveryState, Event};
+use doorbuster_engine::ledger::{About, Delivery, DeliveryState, Event, PaymentRow};
 use doorbuster_engine::my_orders::MyOrder;
 use doorbuster_engine::order::{Money, Order};
 use doorbuster_engine::sale::Sale;

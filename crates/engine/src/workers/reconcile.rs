@@ -190,7 +190,7 @@ impl Reconciler {
             let full = page.len() == PAGE_MAX;
             for order in page {
                 let it = &order.reservation;
-                if it.epoch == sale.epoch && !steps.insert(it.seq) {
+                if it.epoch == sale.epoch && it.has_step() && !steps.insert(it.seq) {
                     same.insert(Difference::SameStep(it.seq));
                 }
                 orders.insert(it.order, order.status);

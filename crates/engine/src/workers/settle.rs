@@ -83,7 +83,7 @@ impl Settler {
             order: late.key.retake(),
             retake_of: Some(old.order),
             epoch: sale.epoch,
-            // It never had a step of the stock.
+            // Until the stock has taken a step for it.
             seq: 0,
             reserved_at: self.backends.clock.now(),
             ..old.clone()

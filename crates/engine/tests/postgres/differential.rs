@@ -268,7 +268,8 @@ async fn settle(pair: &Pair<'_>, random: &mut Random) {
         };
         ask!(pair, settle_late(&late.key, &verdict));
     }
-    ask!(pair, refund_order(sample::order_id(1 + random.below(300))));
+    let id = sample::order_id(1 + random.below(300));
+    ask!(pair, refund_order(id));
     let taken = ask!(pair, take_refunds("test", limit, Duration::from_secs(30)));
     if let Some(refund) = random.pick(&taken) {
         let why = "why".to_owned();
@@ -294,10 +295,12 @@ async fn read(pair: &Pair<'_>, random: &mut Random) {
     let ids: Vec<OrderId> = (0..9).map(|_| sample::order_id(random.below(300))).collect();
     ask!(pair, statuses(&ids));
     ask!(pair, sales());
-    ask!(pair, aftermath(sample::order_id(random.below(300))));
+    let id = sample::order_id(random.below(300));
+    ask!(pair, aftermath(id));
     let after =
         random.one_in(2).then(|| PaymentKey { provider: "test".to_owned(), payment_id: "5".to_owned() });
-    ask!(pair, refunds(*random.pick(&[None, Some(RefundState::Due)]).unwrap(), after.as_ref(), 20));
+    let state = *random.pick(&[None, Some(RefundState::Due)]).unwrap();
+    ask!(pair, refunds(state, after.as_ref(), 20));
 }
 
 /// Books whose order does not depend on the database.
