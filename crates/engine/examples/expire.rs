@@ -46,7 +46,7 @@ fn main() -> Answer<()> {
 
 async fn run(postgres: &str, redis: &str, orders: u64) -> Answer<()> {
     let name = format!("expire_{:x}", rand::random::<u64>());
-    let clock = Arc::new(ManualClock::new(SystemClock::new().now()));
+    let clock = Arc::new(ManualClock::at(SystemClock::new().now()));
     let options = PostgresOptions {
         schema: name.clone(),
         clock: Some(Arc::clone(&clock) as Arc<dyn Clock>),

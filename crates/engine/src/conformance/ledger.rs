@@ -8,7 +8,8 @@ use uuid::Uuid;
 pub use super::settlement::{
     a_late_payment_is_settled_by_its_retake, a_refund_stays_due_until_it_is_done,
     a_refunded_order_gives_its_units_back, a_refused_retake_gives_the_money_back,
-    an_open_attempt_holds_its_order_once, money_that_came_back_by_itself_refunds_its_order,
+    an_open_attempt_holds_its_order_once, each_payment_of_a_sale_is_listed_once,
+    money_that_came_back_by_itself_refunds_its_order,
 };
 use super::{sample, sound};
 use crate::clock::{Clock, ManualClock, Timestamp};
@@ -179,7 +180,7 @@ fn batch(from: u64, contents: Vec<Decoded>) -> Batch {
     Batch { from: sample::position(from), next, records }
 }
 
-fn payment_event(n: u64, event: &str, payment: &str) -> PaymentEvent {
+pub(super) fn payment_event(n: u64, event: &str, payment: &str) -> PaymentEvent {
     let price = sample::price();
     PaymentEvent {
         provider: "test".to_owned(),
@@ -783,43 +784,4 @@ pub async fn an_event_that_contradicts_is_kept_and_changes_nothing(bench: &Bench
         ]
     );
     bench.books().await;
-}
-
-/// Promise 18.
-pub async fn each_payment_of_a_sale_is_listed_once(bench: &Bench) {
-    bench.sale(10, 1).await;
-    bench.record(&[order_of(1, 1), order_of(2, 2)]).await;
-    let other = PaymentEvent { provider: "other".to_owned(), ..payment_event(2, "e", "p/1 %") };
-    assert_eq!(sound(bench.ledger.pay(&other).await), PayOutcome::Paid);
-    for payment in ["c", "a", "b"] {
-        bench.pay(1, payment, payment).await;
-    }
-    assert_eq!(bench.pay(9, "e9", "d").await, PayOutcome::NoOrder, "it belongs to no sale");
-
-    let mut listed = Vec::new();
-    let mut after = None;
-    loop {
-        let page = sound(bench.ledger.payments(SaleId(1), after.as_ref(), 3).await);
-        let more = page.len() == 3;
-        listed.extend(page);
-        after = listed.last().map(|row| row.payment.clone());
-        // What is sent between two pages is text.
-        let again = after.as_ref().map(|key| key.to_string().parse());
-        assert_eq!(again, after.clone().map(Ok));
-        if !more {
-            break;
-        }
-    }
-
-    let price = sample::price();
-    let rows: Vec<_> = listed.iter().map(|row| (row.payment.to_string(), row.outcome.as_str())).collect();
-    let expected =
-        [("other/p/1 %", "PAID"), ("test/a", "REFUND_DUE"), ("test/b", "REFUND_DUE"), ("test/c", "PAID")];
-    assert_eq!(rows, expected.map(|(key, outcome)| (key.to_owned(), outcome)));
-    assert!(
-        listed
-            .iter()
-            .all(|row| (row.amount_minor, row.currency.as_str()) == (price.minor, price.currency.as_str()))
-    );
-    assert_eq!(sound(bench.ledger.payments(SaleId(2), None, 3).await), []);
 }

@@ -1,15 +1,16 @@
-//! What a ledger promises of late payments, refunds and held orders; run with the others of
+//! What a ledger promises of late payments, refunds, held orders and the list of payments; run with the others of
 //! [`ledger_promises`](crate::ledger_promises).
 
 use std::time::Duration;
 
-use super::ledger::{Bench, PROVIDER, WINDOW, order_of, provider_event};
+use super::ledger::{Bench, PROVIDER, WINDOW, order_of, payment_event, provider_event};
 use super::{sample, sound};
 use crate::ledger::{
-    Aftermath, BeginOutcome, LatePayment, LateVerdict, PayOutcome, PaymentAttemptId, PaymentEventKind,
-    PaymentKey, ReceiveOutcome, Refund, RefundOutcome, RefundReport, RefundState, SettleOutcome,
+    Aftermath, BeginOutcome, LatePayment, LateVerdict, PayOutcome, PaymentAttemptId, PaymentEvent,
+    PaymentEventKind, PaymentKey, ReceiveOutcome, Refund, RefundOutcome, RefundReport, RefundState,
+    SettleOutcome,
 };
-use crate::order::{OrderId, OrderPlaced, OrderStatus, RejectReason};
+use crate::order::{OrderId, OrderPlaced, OrderStatus, RejectReason, SaleId};
 
 const LEASE: Duration = Duration::from_secs(30);
 const HOLD: Duration = Duration::from_secs(20);
@@ -266,4 +267,43 @@ pub async fn an_open_attempt_holds_its_order_once(bench: &Bench) {
     assert_eq!(asked().await, [attempts[2]], "its payment is still to be ended");
     assert_eq!(bench.sold().await, (1, 0));
     bench.books().await;
+}
+
+/// Promise 18.
+pub async fn each_payment_of_a_sale_is_listed_once(bench: &Bench) {
+    bench.sale(10, 1).await;
+    bench.record(&[order_of(1, 1), order_of(2, 2)]).await;
+    let other = PaymentEvent { provider: "other".to_owned(), ..payment_event(2, "e", "p/1 %") };
+    assert_eq!(sound(bench.ledger.pay(&other).await), PayOutcome::Paid);
+    for payment in ["c", "a", "b"] {
+        bench.pay(1, payment, payment).await;
+    }
+    assert_eq!(bench.pay(9, "e9", "d").await, PayOutcome::NoOrder, "it belongs to no sale");
+
+    let mut listed = Vec::new();
+    let mut after = None;
+    loop {
+        let page = sound(bench.ledger.payments(SaleId(1), after.as_ref(), 3).await);
+        let more = page.len() == 3;
+        listed.extend(page);
+        after = listed.last().map(|row| row.payment.clone());
+        // What is sent between two pages is text.
+        let again = after.as_ref().map(|key| key.to_string().parse());
+        assert_eq!(again, after.clone().map(Ok));
+        if !more {
+            break;
+        }
+    }
+
+    let price = sample::price();
+    let rows: Vec<_> = listed.iter().map(|row| (row.payment.to_string(), row.outcome.as_str())).collect();
+    let expected =
+        [("other/p/1 %", "PAID"), ("test/a", "REFUND_DUE"), ("test/b", "REFUND_DUE"), ("test/c", "PAID")];
+    assert_eq!(rows, expected.map(|(key, outcome)| (key.to_owned(), outcome)));
+    assert!(
+        listed
+            .iter()
+            .all(|row| (row.amount_minor, row.currency.as_str()) == (price.minor, price.currency.as_str()))
+    );
+    assert_eq!(sound(bench.ledger.payments(SaleId(2), None, 3).await), []);
 }
