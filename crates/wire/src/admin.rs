@@ -14,18 +14,18 @@
 //! | `GET /admin/api/orders/{orderId}` | | [`OrderRow`] |
 //! | `POST /admin/api/orders/{orderId}/mark-paid` | [`MarkPaid`] | [`Paid`] |
 //! | `GET /admin/api/audit` | | [`AuditReport`] |
-//! | `POST /admin/api/orders/{orderId}/refund` | [`RefundOrder`] | [`OrderRow`] |
-//! | `GET /admin/api/refunds?cursor=&limit=&state=` | | [`Page`] of [`RefundRow`] |
-//! | `POST /admin/api/refunds/close` | [`CloseRefund`] | [`RefundRow`] |
-//! | `POST /admin/api/refunds/retry` | [`RetryRefund`] | [`RefundRow`] |
+//! | `POST /admin/api/orders/{orderId}/refund` | [`RefundOrder`](crate::RefundOrder) | [`OrderRow`] |
+//! | `GET /admin/api/refunds?cursor=&limit=&state=` | | [`Page`] of [`RefundRow`](crate::RefundRow) |
+//! | `POST /admin/api/refunds/close` | [`CloseRefund`](crate::CloseRefund) | [`RefundRow`](crate::RefundRow) |
+//! | `POST /admin/api/refunds/retry` | [`RetryRefund`](crate::RetryRefund) | [`RefundRow`](crate::RefundRow) |
 //! | `GET /admin/api/dead-letters?cursor=&limit=&closed=` | | [`Page`] of [`DeadLetter`] |
 //! | `GET /admin/api/dead-letters/{letterId}` | | [`DeadLetter`] |
 //! | `POST /admin/api/dead-letters/{letterId}/replay` | [`ReplayDeadLetter`] | [`Replayed`] |
 //! | `DELETE /admin/api/dead-letters/{letterId}` | [`DropDeadLetter`] | [`DeadLetter`] |
-//! | `GET /admin/api/events?cursor=&limit=&endpoint=&state=&subject=` | | [`Page`] of [`EventDelivery`] |
-//! | `GET /admin/api/events/{deliveryId}` | | [`EventDelivery`] |
-//! | `POST /admin/api/events/{deliveryId}/replay` | | [`EventDelivery`] |
-//! | `POST /admin/api/events/endpoints/{endpoint}/replay` | | [`EventsReplayed`] |
+//! | `GET /admin/api/events?cursor=&limit=&endpoint=&state=&subject=` | | [`Page`] of [`EventDelivery`](crate::EventDelivery) |
+//! | `GET /admin/api/events/{deliveryId}` | | [`EventDelivery`](crate::EventDelivery) |
+//! | `POST /admin/api/events/{deliveryId}/replay` | | [`EventDelivery`](crate::EventDelivery) |
+//! | `POST /admin/api/events/endpoints/{endpoint}/replay` | | [`EventsReplayed`](crate::EventsReplayed) |
 
 use serde::{Deserialize, Serialize};
 
@@ -268,68 +268,6 @@ pub struct Page<T> {
     /// What to send as `cursor` for the next page; absent on the last one.
     #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-}
-
-/// A paid order that the staff refunds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RefundOrder {
-    /// Who does it. 1 to 255 bytes.
-    pub by: String,
-    /// Why. 1 to 255 bytes.
-    pub reason: String,
-}
-
-/// Money to be given back, or that was.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RefundRow {
-    /// Who took the money.
-    pub provider: String,
-    /// Names the payment there.
-    pub payment_id: String,
-    /// The order that it was for.
-    pub order_id: String,
-    /// How much.
-    pub amount: Money,
-    /// `DUE`: the provider is being asked; `DONE`; `REFUSED`: the staff has to give it back.
-    pub state: String,
-    /// What the provider, or the staff, calls the refund.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reference: Option<String>,
-    /// What was said about it last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub said: Option<String>,
-    /// How often the provider was asked.
-    pub tries: u32,
-    /// When it was decided that the money goes back.
-    pub decided_at: String,
-}
-
-/// A refund that the staff has given by itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CloseRefund {
-    /// Who took the money.
-    pub provider: String,
-    /// Names the payment there.
-    pub payment_id: String,
-    /// Names the refund, such as a transfer's number. 1 to 255 bytes.
-    pub reference: String,
-    /// Who gave it back. 1 to 255 bytes.
-    pub by: String,
-}
-
-/// A refund for which the provider is to be asked again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RetryRefund {
-    /// Who took the money.
-    pub provider: String,
-    /// Names the payment there.
-    pub payment_id: String,
-    /// Who asks. 1 to 255 bytes.
-    pub by: String,
 }
 
 /// A payment that the staff enters by hand.

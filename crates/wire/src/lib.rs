@@ -8,8 +8,10 @@
 
 mod admin;
 mod events;
+mod refunds;
 mod shop;
 
 pub use admin::*;
 pub use events::*;
+pub use refunds::*;
 pub use shop::*;

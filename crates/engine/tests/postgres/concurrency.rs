@@ -107,7 +107,7 @@ async fn disturb(shop: &Shop, mut random: Random, task: u64, orders: u64, record
         match (task + turn) % 5 {
             0 => {
                 shop.clock.advance(WINDOW / 20);
-                shop.ledger.expire(40, Duration::ZERO).await.unwrap().closed;
+                shop.ledger.expire(40, Duration::ZERO).await.unwrap();
             }
             1 => {
                 let event = payment_of(n, &format!("{task}-{turn}"), &format!("{n}"));
