@@ -136,6 +136,7 @@ const LINES: &[Line] = &[
     ),
     ("A1s", "staff routes in public", &["the_public_listener_knows_no_staff"]),
     ("A2s", "staff routes without a role", &["viewers_read_operators_run_sales_and_strangers_get_nothing"]),
+    ("D2s", "polling for the second of a return", &["ledger::sqlite::tests::units_return_at_random_moments"]),
     ("S1", "secrets in the output of a run", &["no_output_of_a_run_has_a_secret"]),
 ];
 

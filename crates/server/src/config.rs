@@ -163,9 +163,6 @@ pub struct Jwt {
 /// A unit is held from others for no longer than this behind its order's deadline.
 const HOLD_MOST: Duration = Duration::from_secs(600);
 
-/// A unit can be bought again a second and a half behind its order's end.
-const RELEASE_SPREAD_MOST: Duration = Duration::from_secs(1);
-
 /// Sales.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -283,14 +280,9 @@ impl Config {
                 wrong.push(format!("`{key}` must be longer than nothing"));
             }
         }
-        for (key, value, most) in [
-            ("payments.hold", self.payments.hold, HOLD_MOST),
-            ("sale.release_spread", self.sale.release_spread, RELEASE_SPREAD_MOST),
-        ] {
-            if value > most {
-                let most = humantime::format_duration(most);
-                wrong.push(format!("`{key}` must be at most {most}"));
-            }
+        if self.payments.hold > HOLD_MOST {
+            let most = humantime::format_duration(HOLD_MOST);
+            wrong.push(format!("`payments.hold` must be at most {most}"));
         }
         for (key, value) in [
             ("server.connections_max", self.server.connections_max),

@@ -6,7 +6,8 @@ use super::ledger::{Bench, WINDOW, order_of};
 use super::{sample, sound};
 use crate::clock::{Clock, Timestamp};
 use crate::ledger::{
-    About, Attempted, Delivery, DeliveryFilter, DeliveryState, DueDelivery, Event, EventType, Then,
+    About, Attempted, CancelOutcome, Delivery, DeliveryFilter, DeliveryState, DueDelivery, Event, EventType,
+    Then,
 };
 use crate::order::{ItemId, OrderStatus, SaleId};
 use crate::sale::SaleState;
@@ -157,8 +158,14 @@ pub async fn what_happens_to_a_sale_is_told(bench: &Bench) {
     bench.record(&[order_of(1, 1)]).await;
     bench.record(&[order_of(2, 2)]).await;
     sound(bench.ledger.cancel(sample::order_id(1), &sample::user(1), None).await);
+    // What never had a step of the stock gave nothing back.
+    let mut stepless = order_of(3, 3);
+    stepless.reservation.seq = 0;
+    let cancelled = bench.ledger.cancel(sample::order_id(3), &sample::user(3), Some(&stepless)).await;
+    assert!(matches!(sound(cancelled), CancelOutcome::Cancelled(_)));
     for _ in 0..2 {
-        sound(bench.ledger.releases_done(&[sample::order_id(1), sample::order_id(2)]).await);
+        let done = [1, 2, 3].map(sample::order_id);
+        sound(bench.ledger.releases_done(&done).await);
     }
     change(SaleState::Closed).await;
     change(SaleState::Closed).await;
@@ -170,7 +177,7 @@ pub async fn what_happens_to_a_sale_is_told(bench: &Bench) {
         EventType::SaleClosed,
         EventType::OrderCancelled,
     ];
-    let told = bench.told_to(SHOP, &types, 5).await;
+    let told = bench.told_to(SHOP, &types, 6).await;
     assert!(told.iter().all(|event| event.at == bench.clock.now()));
     let sales: Vec<_> = told.iter().filter(|it| it.kind != EventType::OrderCancelled).collect();
     let about = |item: Option<i64>, units| About::Sale { sale: SaleId(1), item: item.map(ItemId), units };

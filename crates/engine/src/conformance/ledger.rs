@@ -9,7 +9,7 @@ pub use super::settlement::{
     a_late_payment_is_settled_by_its_retake, a_refund_stays_due_until_it_is_done,
     a_refunded_order_gives_its_units_back, a_refused_retake_gives_the_money_back,
     an_open_attempt_holds_its_order_once, each_payment_of_a_sale_is_listed_once,
-    money_that_came_back_by_itself_refunds_its_order,
+    money_that_came_back_by_itself_refunds_its_order, units_return_at_random_moments,
 };
 use super::{sample, sound};
 use crate::clock::{Clock, ManualClock, Timestamp};

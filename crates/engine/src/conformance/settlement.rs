@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::ledger::{Bench, PROVIDER, WINDOW, order_of, payment_event, provider_event};
 use super::{sample, sound};
+use crate::clock::Clock;
 use crate::ledger::{
     Aftermath, BeginOutcome, LatePayment, LateVerdict, PayOutcome, PaymentAttemptId, PaymentEvent,
     PaymentEventKind, PaymentKey, ReceiveOutcome, Refund, RefundOutcome, RefundReport, RefundState,
@@ -306,4 +307,28 @@ pub async fn each_payment_of_a_sale_is_listed_once(bench: &Bench) {
             .all(|row| (row.amount_minor, row.currency.as_str()) == (price.minor, price.currency.as_str()))
     );
     assert_eq!(sound(bench.ledger.payments(SaleId(2), None, 3).await), []);
+}
+
+/// Of a ledger whose releases are spread over `spread`: units of orders that end together return at moments
+/// of their own, so that who waits for the one gains nothing for the others.
+pub async fn units_return_at_random_moments(bench: &Bench, spread: Duration) {
+    const ORDERS: u64 = 60;
+    bench.sale(100, 1).await;
+    bench.record(&(1..=ORDERS).map(|n| order_of(n, n)).collect::<Vec<_>>()).await;
+    bench.clock.advance(WINDOW + Duration::from_millis(1));
+    while bench.expire(Duration::ZERO).await != (0, 0) {}
+    let due = async || sound(bench.ledger.releases_due(&[], 100).await).len();
+    let at_once = due().await;
+    let waiting = sound(bench.ledger.releases_waiting(100).await).len();
+    assert_eq!(waiting as u64, ORDERS, "all of them are on their way");
+    let before = bench.clock.now();
+    bench.clock.jump(before.minus(Duration::from_secs(3_600)));
+    assert_eq!(due().await as u64, ORDERS, "a clock that goes back keeps nothing");
+    bench.clock.jump(before);
+    bench.clock.advance(spread / 2);
+    let half = due().await;
+    bench.clock.advance(spread / 2);
+    // Of sixty throws of a coin, fewer than ten on one side come once in a hundred million times.
+    assert!(at_once < 10 && (10..=50).contains(&half), "{at_once} at once, {half} in the first half");
+    assert_eq!(due().await as u64, ORDERS, "and all of them in time");
 }

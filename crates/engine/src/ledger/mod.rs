@@ -362,8 +362,12 @@ pub struct ReleaseRow {
 /// Units on their way back to the stock.
 #[async_trait]
 pub trait Releases: Send + Sync + 'static {
-    /// At most `limit` rows whose moment has come, oldest first, leaving out those of `skip`.
+    /// At most `limit` rows whose moment has come, oldest first, leaving out those of `skip`. A moment that
+    /// lies further ahead than any is set was set by a clock that has gone back: it has come.
     async fn releases_due(&self, skip: &[SaleId], limit: usize) -> Result<Vec<ReleaseRow>, BackendError>;
+
+    /// At most `limit` orders whose units are on their way, whether their moment has come or not.
+    async fn releases_waiting(&self, limit: usize) -> Result<Vec<OrderId>, BackendError>;
 
     /// Drops the rows of these orders.
     async fn releases_done(&self, orders: &[OrderId]) -> Result<(), BackendError>;

@@ -322,6 +322,10 @@ impl Releases for ObservedLedger {
         self.seen.call(self.inner.releases_due(skip, limit)).await
     }
 
+    async fn releases_waiting(&self, limit: usize) -> Result<Vec<OrderId>, BackendError> {
+        self.seen.call(self.inner.releases_waiting(limit)).await
+    }
+
     async fn releases_done(&self, orders: &[OrderId]) -> Result<(), BackendError> {
         self.seen.call(self.inner.releases_done(orders)).await
     }

@@ -149,8 +149,8 @@ impl Reconciler {
         }
         differences.extend(live.into_iter().map(Difference::NotHeld));
         // A release row would bring the unit back; without one nothing will.
-        let waiting = self.backends.ledger.releases_due(&[], PAGE_MAX).await?;
-        let waiting: BTreeSet<OrderId> = waiting.iter().map(|row| row.order).collect();
+        let waiting: BTreeSet<OrderId> =
+            self.backends.ledger.releases_waiting(PAGE_MAX).await?.into_iter().collect();
         if waiting.len() < PAGE_MAX {
             let stuck = closed.into_iter().filter(|order| !waiting.contains(order));
             differences.extend(stuck.map(Difference::HeldThoughClosed));

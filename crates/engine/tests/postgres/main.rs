@@ -17,11 +17,13 @@ mod tls;
 /// Every promise of the ledger's traits.
 mod promises {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use doorbuster_engine::conformance;
+    use doorbuster_engine::ledger::PostgresOptions;
     use doorbuster_engine::{event_promises, ledger_promises};
 
-    use crate::shop::Shop;
+    use crate::shop::{Shop, options};
 
     fn bench(shop: &Shop) -> conformance::ledger::Bench {
         conformance::ledger::Bench { ledger: Arc::clone(&shop.ledger) as _, clock: Arc::clone(&shop.clock) }
@@ -47,6 +49,16 @@ mod promises {
                 shop.close().await;
             }
         )*};
+    }
+
+    /// Of a ledger that spreads its releases.
+    #[tokio::test]
+    async fn units_return_at_random_moments() {
+        let spread = Duration::from_millis(800);
+        let options = PostgresOptions { release_spread: spread, ..options("spread") };
+        let shop = Shop::with(options).await;
+        conformance::ledger::units_return_at_random_moments(&bench(&shop), spread).await;
+        shop.close().await;
     }
 
     ledger_promises!(tests);

@@ -409,6 +409,7 @@ behind_fate! {
     }
     Releases {
         fn releases_due(skip: &[SaleId], limit: usize) -> Vec<ReleaseRow>;
+        fn releases_waiting(limit: usize) -> Vec<OrderId>;
         fn releases_done(orders: &[OrderId]) -> ();
         fn ensure_releases(orders: &[OrderId]) -> ();
     }

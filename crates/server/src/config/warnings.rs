@@ -78,6 +78,13 @@ impl Config {
                 server.connections_per_address_max, server.connections_max
             ));
         }
+        if self.sale.release_spread > Duration::from_secs(1) {
+            warnings.push(format!(
+                "sale.release_spread = {} keeps units of closed orders off sale for longer than 1s, while buyers \
+                 are told that they may return",
+                humantime::format_duration(self.sale.release_spread)
+            ));
+        }
         if self.sale.preheat_lead < Duration::from_secs(60) {
             warnings.push(format!(
                 "sale.preheat_lead = {} leaves no time to mend a stock that does not load before its sale \
@@ -188,6 +195,7 @@ mod tests {
             ("gate.jwt.leeway", "2m"),
             ("gate.jwt.lifetime_max", "30days"),
             ("sale.preheat_lead", "5s"),
+            ("sale.release_spread", "2s"),
             ("log.level", "debug"),
             ("payments.webhook_tolerance", "1h"),
         ] {

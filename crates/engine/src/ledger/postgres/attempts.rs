@@ -116,7 +116,8 @@ const NOTE_ATTEMPT: &str = "UPDATE payment_attempt SET reference = $2, url = $3 
 const NAMED: &str = "SELECT id, ord, provider, reference, url, begun_at FROM payment_attempt \
      WHERE id = $1 OR (provider = $2 AND reference = $3) ORDER BY id";
 
-const EARLIER: &str =
+/// A payment as it was decided before.
+pub(super) const EARLIER: &str =
     "SELECT ord, outcome, amount_minor FROM payment WHERE provider = $1 AND payment_id = $2";
 
 /// Text is sorted by its bytes, as SQLite does.

@@ -37,7 +37,7 @@ pub(super) struct Db {
     call_timeout: Duration,
     clock: Option<Arc<dyn Clock>>,
     lock_base: i64,
-    release_spread: f64,
+    spread: Duration,
     /// Host, port and database, for messages; never the password.
     pub(super) place: String,
 }
@@ -69,7 +69,7 @@ impl Db {
             call_timeout: options.call_timeout(),
             clock: options.clock.clone(),
             lock_base: lock_base(&options.schema),
-            release_spread: options.release_spread.as_secs_f64() * 1_000.0,
+            spread: options.release_spread,
             place,
         })
     }
@@ -77,6 +77,11 @@ impl Db {
     /// The parameter of [`CLOCK`].
     pub(super) fn clock(&self) -> Option<i64> {
         self.clock.as_ref().map(|clock| clock.now().as_ms())
+    }
+
+    /// How far the moments at which units return are spread, in whole milliseconds, rounded up.
+    pub(super) fn release_spread(&self) -> i64 {
+        i64::try_from(self.spread.as_millis()).unwrap_or(i64::MAX).saturating_add(1)
     }
 
     /// A connection, or why there is none.
@@ -152,7 +157,7 @@ impl Db {
             client,
             clock: self.clock.clone(),
             lock_base: self.lock_base,
-            release_spread: self.release_spread,
+            release_spread: self.spread.as_secs_f64() * 1_000.0,
         });
         let working = async {
             tx.batch(begin).await?;

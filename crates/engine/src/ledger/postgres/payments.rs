@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 
+use super::attempts::EARLIER;
 use super::closing::{self, PLACE, Place, close};
 use super::db::{CLOCK, Tx};
 use super::failure::Failure;
@@ -54,7 +55,13 @@ const RIVALS: &str = "SELECT 1 FROM payment WHERE ord = $1 AND (provider, paymen
 /// Events and payments are locked before sales: nothing else ever waits for them.
 pub(super) async fn pay(tx: &Tx, event: &PaymentEvent) -> Result<PayOutcome, Failure> {
     let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
-    let new = note_event(tx, event, (PaymentEventKind::Succeeded, None), now).await?;
+    // Told again of a payment whose order was not known then: the ledger may know it now.
+    if !note_event(tx, event, (PaymentEventKind::Succeeded, None), now).await? {
+        let before = tx.rows((EARLIER, &[&event.provider, &event.payment_id])).await?;
+        if before.first().is_none_or(|row| row.get::<_, &str>("outcome") != PayOutcome::NoOrder.as_str()) {
+            return Ok(PayOutcome::Duplicate);
+        }
+    }
     let (amount, currency) = (event.amount_minor, event.currency.as_str());
     let [payment, given_back, place] = tx
         .pipeline([
@@ -64,8 +71,7 @@ pub(super) async fn pay(tx: &Tx, event: &PaymentEvent) -> Result<PayOutcome, Fai
         ])
         .await?;
     let earlier = payment.first().map_or("", |row| row.get::<_, &str>("outcome"));
-    // Told again of a payment whose order was not known then: the ledger may know it now.
-    if attempts::is_decided(earlier) || !new && earlier != PayOutcome::NoOrder.as_str() {
+    if attempts::is_decided(earlier) {
         return Ok(PayOutcome::Duplicate);
     }
     let (order, now) = match rows::one(&place, Place::read)? {

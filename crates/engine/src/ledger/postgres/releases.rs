@@ -13,17 +13,28 @@ use crate::order::{OrderId, SaleId};
 #[async_trait]
 impl Releases for PostgresLedger {
     async fn releases_due(&self, skip: &[SaleId], limit: usize) -> Result<Vec<ReleaseRow>, BackendError> {
-        let sql = "SELECT r.ord, r.sale, r.user_id, s.epoch FROM release_row r JOIN sale s ON s.id = r.sale \
-             WHERE r.sale <> ALL($1) AND r.due_at <= \
-                 coalesce($3::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) \
+        // The clock is asked once, so that a row cannot slip between two readings of it.
+        let sql = "WITH time AS ( \
+                 SELECT coalesce($3::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now \
+             ) SELECT r.ord, r.sale, r.user_id, s.epoch FROM time, release_row r JOIN sale s ON s.id = r.sale \
+             WHERE r.sale <> ALL($1) AND (r.due_at <= time.now OR r.due_at > time.now + $4) \
              ORDER BY r.due_at, r.id LIMIT $2";
-        self.query_all("read releases", (sql, &[&skip, &at_most(limit), &self.db.clock()]), |row| {
+        let (clock, spread) = (self.db.clock(), self.db.release_spread());
+        self.query_all("read releases", (sql, &[&skip, &at_most(limit), &clock, &spread]), |row| {
             Ok(ReleaseRow {
                 order: row.try_get("ord")?,
                 sale: row.try_get("sale")?,
                 user: row.try_get("user_id")?,
                 epoch: row.try_get("epoch")?,
             })
+        })
+        .await
+    }
+
+    async fn releases_waiting(&self, limit: usize) -> Result<Vec<OrderId>, BackendError> {
+        let sql = "SELECT ord FROM release_row ORDER BY id LIMIT $1";
+        self.query_all("read who waits for a release", (sql, &[&at_most(limit)]), |row| {
+            Ok(row.try_get("ord")?)
         })
         .await
     }
@@ -48,14 +59,15 @@ impl Releases for PostgresLedger {
     }
 }
 
-/// Drops the rows; what they gave back can be bought from now on, and the shop is told. In order, so
-/// that two releasers with the same rows wait for each other and do not deadlock.
+/// Drops the rows; what they gave back can be bought from now on, and the shop is told. What never had a
+/// step of the stock gave nothing back. In order, so that two releasers with the same rows wait for each
+/// other and do not deadlock.
 const DONE: &str = "WITH gone AS ( \
          DELETE FROM release_row WHERE id IN (SELECT id FROM release_row WHERE ord = ANY($1) ORDER BY id FOR UPDATE) \
          RETURNING ord \
      ) INSERT INTO shop_event (kind, sale, item, units, at) \
      SELECT 'stock.returned', o.sale, o.item, sum(o.units)::bigint, $2 \
-     FROM gone JOIN orders o ON o.id = gone.ord GROUP BY o.sale, o.item";
+     FROM gone JOIN orders o ON o.id = gone.ord AND o.seq <> 0 GROUP BY o.sale, o.item";
 
 #[async_trait]
 impl Positions for PostgresLedger {

@@ -114,3 +114,21 @@ fn migrate(connection: &mut Connection) -> Result<(), SqliteError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::conformance;
+
+    #[tokio::test]
+    async fn units_return_at_random_moments() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(Timestamp::from_ms(1_800_000_000_000)));
+        let spread = Duration::from_millis(800);
+        let ledger = SqliteLedger::open(&folder.path().join("ledger"), Arc::clone(&clock) as Arc<dyn Clock>);
+        let ledger = Arc::new(ledger.unwrap().with_release_spread(spread));
+        let bench = conformance::ledger::Bench { ledger, clock };
+        conformance::ledger::units_return_at_random_moments(&bench, spread).await;
+    }
+}

@@ -152,15 +152,16 @@ fn cancel(
 #[async_trait]
 impl Releases for SqliteLedger {
     async fn releases_due(&self, skip: &[SaleId], limit: usize) -> Result<Vec<ReleaseRow>, BackendError> {
-        let (skip, now) = (serde_json::to_string(skip).unwrap_or_else(|_| "[]".to_owned()), self.clock.now());
+        let skip = serde_json::to_string(skip).unwrap_or_else(|_| "[]".to_owned());
+        let (now, latest) = (self.clock.now(), self.clock.now().plus(self.release_spread));
         self.db
             .read("read releases", move |tx| {
                 let mut statement = tx.prepare_cached(
                     "SELECT r.ord, r.sale, r.user, s.epoch FROM release_row r JOIN sale s ON s.id = r.sale \
-                     WHERE r.due_at <= ?3 AND r.sale NOT IN (SELECT value FROM json_each(?1)) \
+                     WHERE (r.due_at <= ?3 OR r.due_at > ?4) AND r.sale NOT IN (SELECT value FROM json_each(?1)) \
                      ORDER BY r.due_at, r.id LIMIT ?2",
                 )?;
-                let rows = statement.query_map((skip, signed(limit as u64), now), |row| {
+                let rows = statement.query_map((skip, signed(limit as u64), now, latest), |row| {
                     Ok(ReleaseRow {
                         order: row.get("ord")?,
                         sale: row.get("sale")?,
@@ -169,6 +170,16 @@ impl Releases for SqliteLedger {
                     })
                 })?;
                 rows.collect()
+            })
+            .await
+    }
+
+    async fn releases_waiting(&self, limit: usize) -> Result<Vec<OrderId>, BackendError> {
+        self.db
+            .read("read who waits for a release", move |tx| {
+                tx.prepare_cached("SELECT ord FROM release_row ORDER BY id LIMIT ?1")?
+                    .query_map([signed(limit as u64)], |row| row.get(0))?
+                    .collect()
             })
             .await
     }
@@ -200,6 +211,7 @@ fn releases_done(tx: &Connection, orders: &[OrderId], now: Timestamp) -> rusqlit
         let gone = tx.prepare_cached("DELETE FROM release_row WHERE ord = ?1")?.execute([order])?;
         if gone == 1
             && let Some(order) = rows::find_order(tx, *order)?
+            && order.reservation.has_step()
         {
             let it = &order.reservation;
             *back.entry((it.sale, it.item)).or_default() += u64::from(it.units.0);
