@@ -224,6 +224,14 @@ pub struct Order {
     pub place: Option<(u64, u64)>,
 }
 
+impl Order {
+    /// Whether a step of the stock took its units. A retake that the stock refused has a row, so that its id is
+    /// closed, and never held any.
+    pub fn has_step(&self) -> bool {
+        self.seq != 0
+    }
+}
+
 /// One step of an order's life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderStep {

@@ -25,8 +25,7 @@ pub(super) fn steps_follow_real_time(evidence: &Evidence<'_>, found: &mut Findin
 
 fn steps_are_distinct(evidence: &Evidence<'_>, found: &mut Findings) {
     let mut steps: HashMap<(SaleId, u64, u64, u64), OrderId> = HashMap::new();
-    // Step 0: a retake that the stock refused never had one.
-    for order in evidence.books.orders.iter().filter(|order| order.seq != 0) {
+    for order in evidence.books.orders.iter().filter(|order| order.has_step()) {
         let step = (order.sale, order.bucket, order.epoch, order.seq);
         if let Some(other) = steps.insert(step, order.id).filter(|other| *other != order.id) {
             found.add(format!(

@@ -50,7 +50,12 @@ fn changes(evidence: &Evidence<'_>) -> HashMap<ItemId, Vec<(u64, i64)>> {
     let clicks = Clicks::of(evidence);
     let mut changes: HashMap<ItemId, Vec<(u64, i64)>> = HashMap::new();
     let mut seen = HashSet::new();
-    let rows = evidence.books.orders.iter().map(|it| (it.id, it.user.as_str(), it.item, it.units));
+    let rows = evidence
+        .books
+        .orders
+        .iter()
+        .filter(|it| it.has_step())
+        .map(|it| (it.id, it.user.as_str(), it.item, it.units));
     let holds = evidence.index.holds.values().map(|it| (it.order, it.user.as_str(), it.item, it.units));
     let accepted = clicks.accepted.iter().map(|(id, (user, item, units))| (*id, *user, *item, *units));
     for (order, user, item, units) in rows.chain(holds).chain(accepted) {

@@ -109,7 +109,7 @@ pub(super) fn reserved_once_and_released_once(evidence: &Evidence<'_>, found: &m
 /// loaded or reserved and is not held was released; so the steps say how many orders were loaded.
 fn steps_add_up(evidence: &Evidence<'_>, sale: &Sale, found: &mut Findings) {
     let Some(bucket) = evidence.books.bucket(sale).filter(|it| it.phase == Some(Phase::Open)) else { return };
-    let rows = || evidence.books.orders.iter().filter(|order| order.sale == sale.id);
+    let rows = || evidence.books.orders.iter().filter(|order| order.sale == sale.id && order.has_step());
     let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     let reserves = count(rows().filter(|order| order.epoch == bucket.epoch).count());
     let held = count(bucket.holds.len());
