@@ -44,6 +44,8 @@ pub(super) struct Delivery {
 /// The webhooks that wait, and where they go.
 pub(super) struct Outbox {
     waiting: Mutex<VecDeque<Delivery>>,
+    /// Attempts of which a webhook is being sent.
+    under_way: Mutex<HashSet<String>>,
     client: reqwest::Client,
     webhook: String,
     secrets: Arc<Secrets>,
@@ -58,7 +60,7 @@ impl Outbox {
         secrets: Arc<Secrets>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { waiting: Mutex::default(), client, webhook, secrets, clock }
+        Self { waiting: Mutex::default(), under_way: Mutex::default(), client, webhook, secrets, clock }
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Delivery>> {
@@ -75,16 +77,21 @@ impl Outbox {
         room
     }
 
-    /// Whether something about an attempt waits.
+    fn under_way(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something about an attempt waits, or is being sent.
     pub(super) fn has(&self, attempt: &str) -> bool {
-        self.waiting().iter().any(|it| it.attempt == attempt)
+        let waiting = self.waiting();
+        waiting.iter().any(|it| it.attempt == attempt) || self.under_way().contains(attempt)
     }
 
     /// What is due, at most one of each attempt.
     fn take_due(&self) -> Vec<Delivery> {
         let now = self.clock.monotonic();
         let mut waiting = self.waiting();
-        let (mut taken, mut attempts) = (Vec::new(), HashSet::new());
+        let (mut taken, mut attempts): (Vec<Delivery>, HashSet<String>) = (Vec::new(), HashSet::new());
         let mut place = 0;
         while taken.len() < SENT_AT_ONCE && place < waiting.len() {
             let it = &waiting[place];
@@ -94,7 +101,18 @@ impl Outbox {
                 place += 1;
             }
         }
+        // While what waits is locked: at every moment a webhook is in one of the two.
+        self.under_way().extend(attempts);
         taken
+    }
+
+    /// A webhook was sent: it is gone, or waits again.
+    fn settle(&self, delivery: Delivery, was_taken: bool) {
+        let attempt = delivery.attempt.clone();
+        if !was_taken {
+            self.put_back(delivery);
+        }
+        self.under_way().remove(&attempt);
     }
 
     /// Lets a webhook that was not taken wait, unless it was sent too often.
@@ -127,8 +145,8 @@ impl Outbox {
     }
 }
 
-/// Delivers what the sandbox has to say: some webhooks a step, of different attempts. What waits is gone with the process, as
-/// the sandbox is no place for anything that counts.
+/// Delivers what the sandbox has to say: some webhooks a step, of different attempts. What waits is gone
+/// with the process, as the sandbox is no place for anything that counts.
 pub(crate) struct Sender {
     outbox: Arc<Outbox>,
 }
@@ -152,8 +170,8 @@ impl Worker for Sender {
         }
         let taken = join_all(due.iter().map(|delivery| self.outbox.send(delivery))).await;
         let sent = due.len() as u64;
-        for (delivery, _) in due.into_iter().zip(taken).filter(|(_, taken)| !taken) {
-            self.outbox.put_back(delivery);
+        for (delivery, was_taken) in due.into_iter().zip(taken) {
+            self.outbox.settle(delivery, was_taken);
         }
         Ok(Step::Worked(sent))
     }
@@ -165,11 +183,36 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn one_webhook_of_each_attempt_is_on_its_way_in_the_order_it_was_put() {
+    fn outbox() -> (Outbox, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::at(Timestamp::from_ms(0)));
         let secrets = Arc::new(Secrets::derived(b"secret", Duration::from_secs(1)));
-        let outbox = Outbox::new(reqwest::Client::new(), String::new(), secrets, Arc::clone(&clock) as _);
+        (Outbox::new(reqwest::Client::new(), String::new(), secrets, Arc::clone(&clock) as _), clock)
+    }
+
+    #[test]
+    fn what_is_being_sent_is_not_told_yet() {
+        let (outbox, clock) = outbox();
+        let delivery = |id: &str| Delivery {
+            id: id.to_owned(),
+            attempt: "a".to_owned(),
+            body: Vec::new(),
+            due: clock.monotonic(),
+            tries: 0,
+        };
+        assert!(outbox.put(vec![delivery("one")]) && outbox.has("a") && !outbox.has("b"));
+        let sent = outbox.take_due().remove(0);
+        assert!(outbox.has("a"), "on its way");
+        outbox.settle(sent, false);
+        assert!(outbox.has("a"), "it waits again");
+        clock.advance(PAUSE * 2);
+        let sent = outbox.take_due().remove(0);
+        outbox.settle(sent, true);
+        assert!(!outbox.has("a"));
+    }
+
+    #[test]
+    fn one_webhook_of_each_attempt_is_on_its_way_in_the_order_it_was_put() {
+        let (outbox, clock) = outbox();
         let delivery = |id: &str, attempt: &str, due| Delivery {
             id: id.to_owned(),
             attempt: attempt.to_owned(),
