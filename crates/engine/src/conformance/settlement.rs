@@ -247,6 +247,7 @@ pub async fn an_open_attempt_holds_its_order_once(bench: &Bench) {
     sound(bench.ledger.close_attempt(attempts[3]).await);
 
     bench.clock.advance(WINDOW);
+    assert!(asked().await.is_empty(), "what they have paid would be late: they are not held yet");
     assert_eq!(bench.expire(HOLD).await, (1, 3), "nobody was paying for order 5");
     assert_eq!(bench.expire(HOLD).await, (0, 0));
     let begun = sound(bench.ledger.begin_attempt(sample::order_id(1), PROVIDER).await);

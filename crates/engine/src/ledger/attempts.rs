@@ -184,8 +184,9 @@ pub trait Attempts: Send + Sync + 'static {
         url: &str,
     ) -> Result<Option<PaymentAttempt>, BackendError>;
 
-    /// Takes at most `limit` open attempts at `provider` whose order's deadline is over, or whose order is
-    /// closed, so that the provider is asked to end them; each again after a growing while.
+    /// Takes at most `limit` open attempts at `provider` whose order is held behind its deadline, or is
+    /// closed, so that the provider is asked to end them; each again after a growing while. Nobody is asked
+    /// before the order is held: what is found to be paid would come too late.
     async fn take_attempts(&self, provider: &str, limit: usize) -> Result<Vec<PaymentAttempt>, BackendError>;
 
     /// Notes that nothing can be paid by this attempt any more. An order that was held for it alone is due

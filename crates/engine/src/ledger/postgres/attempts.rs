@@ -93,7 +93,7 @@ pub(super) const ASK_NOW: &str =
 const TAKE: &str = "SELECT a.id, a.ord, a.provider, a.reference, a.url, a.begun_at, a.asks \
      FROM payment_attempt a JOIN orders o ON o.id = a.ord \
      WHERE a.provider = $1 AND a.closed_at IS NULL AND a.reference IS NOT NULL AND a.ask_at < $2 \
-     AND (o.status <> 'PENDING' OR o.expires_at < $2) \
+     AND (o.status <> 'PENDING' OR o.hold_until > o.expires_at) \
      ORDER BY a.ask_at, a.id LIMIT $3 FOR UPDATE OF a SKIP LOCKED";
 
 const ASK_AGAIN: &str = "UPDATE payment_attempt SET ask_at = again.at, asks = asks + 1 \

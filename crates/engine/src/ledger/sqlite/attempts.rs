@@ -136,7 +136,7 @@ fn take(
         .prepare_cached(
             "SELECT a.* FROM payment_attempt a JOIN orders o ON o.id = a.ord \
              WHERE a.provider = ?1 AND a.closed_at IS NULL AND a.reference IS NOT NULL AND a.ask_at < ?2 \
-             AND (o.status <> 'PENDING' OR o.expires_at < ?2) ORDER BY a.ask_at, a.id LIMIT ?3",
+             AND (o.status <> 'PENDING' OR o.hold_until > o.expires_at) ORDER BY a.ask_at, a.id LIMIT ?3",
         )?
         .query_map((provider, now, rows::signed(limit as u64)), |row| Ok((attempt(row)?, row.get("asks")?)))?
         .collect::<rusqlite::Result<_>>()?;
