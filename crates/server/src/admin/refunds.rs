@@ -9,6 +9,7 @@ use doorbuster_wire::{self as wire, CloseRefund, Page, RefundOrder, RetryRefund}
 use serde::Deserialize;
 
 use super::AdminState;
+use super::orders::bad_cursor;
 use super::sales::{JsonBody, body};
 use crate::api::{ApiError, InPath, fresh_json};
 use crate::problem;
@@ -49,20 +50,13 @@ pub(super) async fn list(
     };
     let after = match &query.cursor {
         None => None,
-        Some(cursor) => {
-            Some(key(cursor).ok_or_else(|| bad("`cursor` is what the page before gave as `next`."))?)
-        }
+        Some(cursor) => Some(cursor.parse::<PaymentKey>().map_err(|_| bad_cursor(id))?),
     };
     let refunds = state.shared.backends.ledger.refunds(wanted, after.as_ref(), limit).await;
     let refunds = refunds.map_err(|error| ApiError::fault(&error, id))?;
-    let last = refunds.last().map(|it| format!("{}/{}", it.key.provider, it.key.payment_id));
+    let last = refunds.last().map(|it| it.key.to_string());
     let next = last.filter(|_| refunds.len() == limit);
     Ok(fresh_json(&Page { items: refunds.iter().map(row).collect(), next }))
-}
-
-fn key(text: &str) -> Option<PaymentKey> {
-    let (provider, payment_id) = text.split_once('/')?;
-    Some(PaymentKey { provider: provider.to_owned(), payment_id: payment_id.to_owned() })
 }
 
 /// Closes a paid order as REFUNDED; its units return, and its provider is asked to give the money back.
