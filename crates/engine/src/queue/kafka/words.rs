@@ -58,9 +58,10 @@ impl ClientContext for Quiet {
 impl rdkafka::consumer::ConsumerContext for Quiet {}
 
 /// Facilities of the client library that nobody needs to hear. A connection failed, which the calls tell;
-/// the group could not be told how far we are, which the ledger knows; and, at every start, a setting of
-/// ours is for the other kind of client.
-const QUIET: [&str; 3] = ["FAIL", "COMMITFAIL", "CONFWARN"];
+/// the group could not be told how far we are, which the ledger knows; a partition has no leader, once per
+/// partition and connection, which the calls tell too; and, at every start, a setting of ours is for the
+/// other kind of client.
+const QUIET: [&str; 4] = ["FAIL", "COMMITFAIL", "METADATAUPDATE", "CONFWARN"];
 
 /// A line of the client library. A broker that cannot be reached is told by the calls that fail
 /// for it; here it would be told once more per connection and second.
