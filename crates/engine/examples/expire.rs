@@ -2,10 +2,12 @@
 //!
 //! `expire POSTGRES_URL REDIS_URL ORDERS` records the orders in a real PostgreSQL with holds in a real
 //! Redis, times reserves alone, lets the deadline pass, and times both: until the last unit is free again,
-//! and the reserves meanwhile. It prints one JSON object.
+//! and the reserves meanwhile. Then it cancels orders, a few at a time, and times how long the last of their
+//! units is away. It prints one JSON object.
 #![expect(clippy::print_stdout, reason = "a program for the benchmark: it prints its figure")]
 #![expect(clippy::disallowed_methods, reason = "it measures real time and starts tasks of its own")]
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,15 +16,16 @@ use doorbuster_engine::clock::{Clock, ManualClock, SystemClock};
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::delivery::{Batch, Decoded, Delivered, Position, TopicId};
 use doorbuster_engine::ledger::{
-    Ledger, PostgresLedger, PostgresOptions, PostgresUrl, RebuildOutcome, RecordOutcome,
+    CancelOutcome, Ledger, PostgresLedger, PostgresOptions, PostgresUrl, RebuildOutcome, RecordOutcome,
 };
-use doorbuster_engine::order::{Epoch, OrderId, OrderPlaced, Units};
+use doorbuster_engine::order::{Epoch, OrderId, OrderPlaced, Units, UserId};
 use doorbuster_engine::queue::{BATCH_MAX, EmbeddedQueue, QueueOptions};
 use doorbuster_engine::sale::{LoaderToken, NewSale, Sale, SaleState};
 use doorbuster_engine::stock::{
     BucketId, LoadPage, ReadBack, RedisOptions, RedisStock, ReserveOutcome, ReserveRequest, Stock,
 };
-use doorbuster_engine::workers::{Backends, Expirer, Releaser, Step, Worker};
+use doorbuster_engine::workers::{Backends, Expirer, Releaser, Step, Worker, start};
+use futures_util::future::join_all;
 
 /// Reserves that are timed while nothing else happens.
 const ALONE: Duration = Duration::from_secs(2);
@@ -30,6 +33,12 @@ const ALONE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_micros(500);
 /// The sale's payment window.
 const WINDOW: Duration = Duration::from_secs(600);
+/// Orders that are cancelled, and how many of them at once.
+const CANCELLED: u64 = 200;
+const AT_ONCE: usize = 20;
+/// The server's own: how long units stay away at random, and how often a releaser looks for more.
+const SPREAD: Duration = Duration::from_millis(800);
+const RELEASER_PAUSE: Duration = Duration::from_millis(50);
 /// Units that are free beside the held ones, for the buyers of the meantime.
 const FREE: u64 = 1_000_000;
 
@@ -49,6 +58,7 @@ async fn run(postgres: &str, redis: &str, orders: u64) -> Answer<()> {
     let clock = Arc::new(ManualClock::at(SystemClock::new().now()));
     let options = PostgresOptions {
         schema: name.clone(),
+        release_spread: SPREAD,
         clock: Some(Arc::clone(&clock) as Arc<dyn Clock>),
         ..PostgresOptions::new(PostgresUrl::new(postgres))
     };
@@ -57,7 +67,8 @@ async fn run(postgres: &str, redis: &str, orders: u64) -> Answer<()> {
     let stock: Arc<dyn Stock> =
         Arc::new(RedisStock::connect(RedisOptions { prefix, ..RedisOptions::new(redis) }).await?);
     let sale = open(ledger.as_ref(), stock.as_ref(), clock.as_ref(), orders).await?;
-    fill(ledger.as_ref(), stock.as_ref(), &sale, orders).await?;
+    ledger.register(&[position(0)]).await?;
+    fill(ledger.as_ref(), stock.as_ref(), &sale, 0..orders).await?;
 
     let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
     let stop = Arc::new(AtomicBool::new(false));
@@ -81,11 +92,12 @@ async fn run(postgres: &str, redis: &str, orders: u64) -> Answer<()> {
         clock: Arc::clone(&clock) as Arc<dyn Clock>,
     };
     clock.advance(WINDOW + Duration::from_millis(1));
+    let ticking = tokio::spawn(tick(Arc::clone(&clock)));
     stop.store(false, Ordering::Relaxed);
     let meanwhile = tokio::spawn(reserves(Arc::clone(&stock), sale.clone(), Arc::clone(&stop), "meanwhile"));
     let held_before = stock.level(bucket).await?.ok_or("the stock is gone")?.holds;
     let began = Instant::now();
-    let (mut expirer, mut releaser) = (Expirer::new(backends.clone()), Releaser::new(backends));
+    let (mut expirer, mut releaser) = (Expirer::new(backends.clone()), Releaser::new(backends.clone()));
     let expiring = async {
         while expirer.step().await? != Step::Idle {}
         Answer::<()>::Ok(())
@@ -110,12 +122,55 @@ async fn run(postgres: &str, redis: &str, orders: u64) -> Answer<()> {
     if held > held_before + bought - orders {
         return Err(format!("{held} holds are left of {held_before} and {bought}").into());
     }
+    fill(ledger.as_ref(), stock.as_ref(), &sale, orders..orders + CANCELLED).await?;
+    let returned = returned(&backends, &sale, orders).await?;
+    ticking.abort();
     println!(
-        "{{\"orders\":{orders},\"seconds\":{seconds:.3},\"aloneP99Us\":{},\"meanwhileP99Us\":{},\"reserves\":{bought}}}",
+        "{{\"orders\":{orders},\"seconds\":{seconds:.3},\"aloneP99Us\":{},\"meanwhileP99Us\":{},\"reserves\":{bought},\"returnSeconds\":{returned:.3}}}",
         p99(alone),
         p99(meanwhile)
     );
     Ok(())
+}
+
+/// Lets the ledger's clock go on by itself.
+async fn tick(clock: Arc<ManualClock>) {
+    let mut last = Instant::now();
+    loop {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let now = Instant::now();
+        clock.advance(now - last);
+        last = now;
+    }
+}
+
+/// Cancels the orders from `first` on, some at once; the longest time, in seconds, from before a
+/// cancellation is sent until the stock has all of their units.
+async fn returned(backends: &Backends, sale: &Sale, first: u64) -> Answer<f64> {
+    let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
+    let holds = async || Answer::<u64>::Ok(backends.stock.level(bucket).await?.ok_or("the stock is gone")?.holds);
+    let releaser = Releaser::new(backends.clone());
+    let running = start(vec![(Box::new(releaser), RELEASER_PAUSE)]);
+    let mut longest = Duration::ZERO;
+    for first in (first..first + CANCELLED).step_by(AT_ONCE) {
+        let left = holds().await? - AT_ONCE as u64;
+        let began = Instant::now();
+        let cancelled = (first..first + AT_ONCE as u64).map(|n| {
+            let user = UserId::new(&format!("first-{n}")).expect("a name of letters and digits");
+            async move { backends.ledger.cancel(order_id(n), &user, None).await }
+        });
+        for outcome in join_all(cancelled).await {
+            if !matches!(outcome?, CancelOutcome::Cancelled(_)) {
+                return Err("an order cannot be cancelled".into());
+            }
+        }
+        while holds().await? > left {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        longest = longest.max(began.elapsed());
+    }
+    running.stop().await;
+    Ok(longest.as_secs_f64())
 }
 
 /// A sale with the orders' units and as many more as others need, loaded and open.
@@ -147,14 +202,12 @@ async fn open(ledger: &dyn Ledger, stock: &dyn Stock, clock: &dyn Clock, orders:
 }
 
 /// Reserves and records the orders, as gateways and a recorder would.
-async fn fill(ledger: &dyn Ledger, stock: &dyn Stock, sale: &Sale, orders: u64) -> Answer<()> {
+async fn fill(ledger: &dyn Ledger, stock: &dyn Stock, sale: &Sale, orders: Range<u64>) -> Answer<()> {
     let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
-    let position = |next| Position { topic: TopicId("expire".to_owned()), partition: 0, next };
-    ledger.register(&[position(0)]).await?;
-    for first in (0..orders).step_by(256) {
-        let next = orders.min(first + 256);
+    for first in orders.clone().step_by(256) {
+        let next = orders.end.min(first + 256);
         let requests: Vec<ReserveRequest> =
-            (first..next).map(|n| request(sale, &format!("first-{n}"))).collect();
+            (first..next).map(|n| request(sale, order_id(n), &format!("first-{n}"))).collect();
         let held = stock.reserve(bucket, &requests).await?.into_iter().map(|outcome| match outcome {
             ReserveOutcome::Held { reservation, .. } => {
                 Ok(OrderPlaced { reservation, price: sale.items[0].price })
@@ -182,10 +235,19 @@ async fn fill(ledger: &dyn Ledger, stock: &dyn Stock, sale: &Sale, orders: u64) 
     Ok(())
 }
 
-fn request(sale: &Sale, user: &str) -> ReserveRequest {
+fn position(next: u64) -> Position {
+    Position { topic: TopicId("expire".to_owned()), partition: 0, next }
+}
+
+/// The id of one of the orders that are recorded.
+fn order_id(n: u64) -> OrderId {
+    sample::order_id(n)
+}
+
+fn request(sale: &Sale, order: OrderId, user: &str) -> ReserveRequest {
     ReserveRequest {
-        order: OrderId(uuid::Uuid::now_v7()),
-        user: doorbuster_engine::order::UserId::new(user).expect("a name of letters and digits"),
+        order,
+        user: UserId::new(user).expect("a name of letters and digits"),
         item: sale.items[0].id,
         units: Units(1),
         trace: None,
@@ -199,7 +261,7 @@ async fn reserves(stock: Arc<dyn Stock>, sale: Sale, stop: Arc<AtomicBool>, who:
     let mut took = Vec::new();
     let mut number = 0_u64;
     while !stop.load(Ordering::Relaxed) {
-        let request = request(&sale, &format!("{who}-{number}"));
+        let request = request(&sale, OrderId(uuid::Uuid::now_v7()), &format!("{who}-{number}"));
         let began = Instant::now();
         let outcomes = stock.reserve(bucket, std::slice::from_ref(&request)).await?;
         if !matches!(outcomes.first(), Some(ReserveOutcome::Held { .. })) {

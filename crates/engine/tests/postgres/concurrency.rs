@@ -136,10 +136,12 @@ async fn disturb(shop: &Shop, mut random: Random, task: u64, orders: u64, record
 /// A payment and the expirer reach for the same orders, at the very end of their windows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_that_races_its_expiry_is_paid_or_refunded() {
-    const RACES: u64 = 1_000;
+    const RACES: u64 = 10_000;
     let shop = Shop::open("races").await;
     shop.sale(RACES, 1).await;
-    shop.ledger.record(&batch_of(0, 0, (0..RACES).map(sample::order_placed))).await.unwrap();
+    for first in (0..RACES).step_by(500) {
+        shop.ledger.record(&batch_of(0, first, (first..first + 500).map(sample::order_placed))).await.unwrap();
+    }
     shop.clock.advance(WINDOW);
     let ledger = &shop.ledger;
     let pay = |n: u64| async move {
@@ -160,10 +162,10 @@ async fn a_payment_that_races_its_expiry_is_paid_or_refunded() {
     let expiring = async {
         let mut expired = 0;
         while expired == 0 {
-            expired = ledger.expire(7, Duration::ZERO).await.unwrap().closed;
+            expired = ledger.expire(50, Duration::ZERO).await.unwrap().closed;
         }
         while expired > 0 {
-            expired = ledger.expire(7, Duration::ZERO).await.unwrap().closed;
+            expired = ledger.expire(50, Duration::ZERO).await.unwrap().closed;
         }
     };
     let (outcomes, ()) = tokio::join!(paying, expiring);
