@@ -10,15 +10,17 @@ mod body;
 mod config;
 mod frames;
 mod head;
+mod keys;
 mod token;
 
 /// Takes any bytes; panics when a promise is broken.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also that of its folders.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("head", head::run),
     ("token", token::run),
+    ("keys", keys::run),
     ("body", body::run),
     ("frames", frames::run),
     ("config", config::run),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use doorbuster_engine::clock::Timestamp;
-use doorbuster_engine::gate::{JwtKey, JwtRules, JwtVerifier};
+use doorbuster_engine::gate::{JwtKey, JwtKeys, JwtRules, JwtVerifier};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -27,9 +27,10 @@ pub(crate) fn run(bytes: &[u8]) {
         lifetime_max: Duration::from_secs(LIFETIME_MAX_S),
     };
     let key = JwtKey::hs256(SECRET).expect("the secret is long and varied");
+    let keys = JwtKeys::new(vec![key]).expect("one key goes with itself");
     let now = Timestamp::from_ms(i64::try_from(NOW_S * 1_000).expect("is before the year 10000"));
 
-    if let Ok(user) = JwtVerifier::new(key, rules).verify(&token, now) {
+    if let Ok(user) = JwtVerifier::new(keys, rules).verify(&token, now) {
         assert!(token.len() <= 2_048, "a token of {} bytes verified", token.len());
         let claims = well_signed(&token).expect("a badly signed token verified");
         assert!(claims_are_good(&claims), "verified with {claims}");

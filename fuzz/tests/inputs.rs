@@ -81,6 +81,11 @@ fn only_good_tokens_verify() {
 }
 
 #[test]
+fn nothing_in_a_key_set_lets_anybody_in() {
+    keeps_its_promises("keys");
+}
+
+#[test]
 fn bodies_read_as_they_were_written() {
     keeps_its_promises("body");
 }
@@ -97,6 +102,6 @@ fn errors_of_the_configuration_name_their_key() {
 
 #[test]
 fn every_target_has_a_test_above() {
-    let tested = ["head", "token", "body", "frames", "config"];
+    let tested = ["head", "token", "keys", "body", "frames", "config"];
     assert_eq!(TARGETS.map(|(name, _)| name), tested);
 }

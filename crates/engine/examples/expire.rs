@@ -148,7 +148,8 @@ async fn tick(clock: Arc<ManualClock>) {
 /// cancellation is sent until the stock has all of their units.
 async fn returned(backends: &Backends, sale: &Sale, first: u64) -> Answer<f64> {
     let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
-    let holds = async || Answer::<u64>::Ok(backends.stock.level(bucket).await?.ok_or("the stock is gone")?.holds);
+    let holds =
+        async || Answer::<u64>::Ok(backends.stock.level(bucket).await?.ok_or("the stock is gone")?.holds);
     let releaser = Releaser::new(backends.clone());
     let running = start(vec![(Box::new(releaser), RELEASER_PAUSE)]);
     let mut longest = Duration::ZERO;

@@ -15,7 +15,7 @@ use doorbuster_engine::clock::{Clock, ManualClock, Timestamp};
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::delivery::{Batch, Decoded, Delivered};
 use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
-use doorbuster_engine::gate::{Attempt, JwtKey, JwtRules, JwtVerifier, Refusal, Wish};
+use doorbuster_engine::gate::{Attempt, JwtKey, JwtKeys, JwtRules, JwtVerifier, Refusal, Wish};
 use doorbuster_engine::ledger::{RecordOutcome, SqliteLedger};
 use doorbuster_engine::order::ItemId;
 use doorbuster_engine::queue::{EmbeddedQueue, QueueOptions};
@@ -80,7 +80,7 @@ impl World {
             backends: backends.clone(),
             catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
             backpressure: Arc::new(Backpressure::default()),
-            tokens: Arc::new(JwtVerifier::new(JwtKey::hs256(SECRET)?, rules)),
+            tokens: Arc::new(JwtVerifier::new(JwtKeys::new(vec![JwtKey::hs256(SECRET)?])?, rules)),
         };
         let (batcher, work) = Batcher::new(Arc::clone(&backends.stock), BatcherLimits::default());
         runtime.spawn(work.run());

@@ -11,7 +11,6 @@ use arc_swap::ArcSwap;
 use doorbuster_engine::clock::{Clock, SystemClock};
 use doorbuster_engine::engine::Shared;
 use doorbuster_engine::fault::BackendError;
-use doorbuster_engine::gate::{JwtKey, JwtRules, JwtVerifier};
 use doorbuster_engine::observed::Observed;
 use doorbuster_engine::sale::{Catalog, Sale, SaleState};
 use doorbuster_engine::stock::BucketId;
@@ -27,6 +26,7 @@ use crate::admin::{self, AdminListener, Tokens};
 use crate::backend::{self, Opened, ServerClocks};
 use crate::config::{Config, LateName, ProviderName, Role};
 use crate::hot::{self, Bound, Front, PublicListener};
+use crate::identity::{self, KeySet, KeySetReader, KeySetReadings};
 use crate::metrics::Metrics;
 use crate::outgoing;
 use crate::pages::Site;
@@ -34,6 +34,9 @@ use crate::payments::Payments;
 
 /// How long the sandbox waits when nothing is to be told.
 const SANDBOX_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long the reader of the identity provider's keys waits when nobody wants them.
+const KEYS_PAUSE: Duration = Duration::from_millis(250);
 
 /// How long a relay waits when there is nothing to tell.
 const RELAY_PAUSE: Duration = Duration::from_millis(200);
@@ -64,6 +67,8 @@ pub struct App {
 #[derive(Default)]
 pub struct Readiness {
     draining: AtomicBool,
+    /// Whether this process verifies tokens, and so needs a key.
+    gateway: bool,
     /// Of this process's recorder, if it has one.
     watchdog: Option<Arc<Watchdog>>,
 }
@@ -86,6 +91,10 @@ impl Readiness {
         let mut reasons = Vec::new();
         if self.draining.load(Ordering::Relaxed) {
             reasons.push("the server is stopping".to_owned());
+        }
+        if self.gateway && shared.tokens.keys() == 0 {
+            reasons
+                .push("the identity provider's keys (gate.jwt.jwks_url) have not been read yet".to_owned());
         }
         // All are asked at once: several that are silent make the probe no slower than one.
         let catalog = shared.catalog.load_full();
@@ -133,7 +142,7 @@ impl App {
     /// # Errors
     /// As [`App::start`].
     pub async fn start_on(opened: Opened, config: &Config, site: Site) -> anyhow::Result<Self> {
-        let tokens = Arc::new(verifier(config)?);
+        let tokens = Arc::new(identity::verifier(config)?);
         let admin_token_file = admin::token_file(config)?;
         let staff = Tokens::read(&admin_token_file)?;
         let observed = Arc::new(Observed::default());
@@ -162,9 +171,11 @@ impl App {
             measured.extend(payment_workers(payments, &shared, &observed, config));
         }
         measured.extend(relays(&shared, &observed, config).await?);
+        let key_sets = Arc::new(KeySetReadings::default());
+        measured.extend(key_set_reader(&shared, config, &key_sets)?);
         let measured = measured.into_iter();
         let workers = start(measured.map(|(worker, idle)| (observed.worker(worker), idle)).collect());
-        let readiness = Readiness { draining: AtomicBool::new(false), watchdog };
+        let readiness = Readiness { draining: AtomicBool::new(false), gateway: bound.is_some(), watchdog };
         let (readiness, site) = (Arc::new(readiness), Arc::new(site));
         let front = Front {
             shared: shared.clone(),
@@ -180,6 +191,7 @@ impl App {
             observed,
             cores: public.as_ref().map(|public| public.figures.clone()).unwrap_or_default(),
             staff: Arc::default(),
+            key_sets,
         };
         let admin = AdminListener::bind(config.admin.listen, metrics, staff, Arc::clone(&readiness))
             .await
@@ -273,19 +285,6 @@ fn bind(config: &Config) -> anyhow::Result<Option<Bound>> {
     bound.map(Some).map_err(|error| taken(error, config.server.listen, "server.listen"))
 }
 
-fn verifier(config: &Config) -> anyhow::Result<JwtVerifier> {
-    let secret = config.jwt_secret()?;
-    let key = JwtKey::hs256(secret.reveal().as_bytes()).context("gate.jwt.secret")?;
-    let jwt = &config.gate.jwt;
-    let rules = JwtRules {
-        issuer: jwt.issuer.clone(),
-        audience: jwt.audience.clone(),
-        leeway: jwt.leeway,
-        lifetime_max: jwt.lifetime_max,
-    };
-    Ok(JwtVerifier::new(key, rules))
-}
-
 /// How far behind may be what stands behind the gate.
 fn watch_limits(config: &Config) -> WatchLimits {
     WatchLimits {
@@ -371,6 +370,21 @@ async fn relays(
     }
     let relays = outgoing::relays(config, &observed.for_workers(shared.backends.clone())).await?;
     Ok(relays.into_iter().map(|relay| (Box::new(relay) as Box<dyn Worker>, RELAY_PAUSE)).collect())
+}
+
+/// What keeps the identity provider's keys fresh, for a gateway that reads them from it.
+fn key_set_reader(
+    shared: &Shared,
+    config: &Config,
+    readings: &Arc<KeySetReadings>,
+) -> anyhow::Result<Option<(Box<dyn Worker>, Duration)>> {
+    if !config.server.roles.contains(&Role::Gateway) {
+        return Ok(None);
+    }
+    let Some(set) = KeySet::of(config)? else { return Ok(None) };
+    let (tokens, clock) = (Arc::clone(&shared.tokens), Arc::clone(&shared.backends.clock));
+    let reader = KeySetReader::new(set, tokens, clock, config.gate.jwt.jwks_refresh, Arc::clone(readings));
+    Ok(Some((Box::new(reader), KEYS_PAUSE)))
 }
 
 fn taken(error: std::io::Error, address: SocketAddr, key: &str) -> anyhow::Error {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 mod backends;
 mod events;
+mod jwt;
 pub(crate) mod keys;
 mod layers;
 mod payments;
@@ -25,6 +26,7 @@ pub use backends::{
     SaslMechanism, Stock, StockBackend,
 };
 pub use events::{Endpoint, Events};
+pub use jwt::{Jwt, TokenKey};
 pub use layers::InvalidConfig;
 pub use payments::{LateName, Payments, ProviderName, Stripe};
 pub use schema::schema;
@@ -141,23 +143,6 @@ pub struct Gate {
     #[schemars(with = "DurationText")]
     pub ledger_silence_max: Duration,
     pub jwt: Jwt,
-}
-
-/// Access tokens.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config.default.toml documents every key")]
-pub struct Jwt {
-    pub secret: Secret,
-    pub secret_file: PathBuf,
-    pub issuer: String,
-    pub audience: String,
-    #[serde(with = "humantime_serde")]
-    #[schemars(with = "DurationText")]
-    pub leeway: Duration,
-    #[serde(with = "humantime_serde")]
-    #[schemars(with = "DurationText")]
-    pub lifetime_max: Duration,
 }
 
 /// A unit is held from others for no longer than this behind its order's deadline.
@@ -292,17 +277,11 @@ impl Config {
                 wrong.push(format!("`{key}` must be at least 1"));
             }
         }
-        for (key, value) in
-            [("gate.jwt.issuer", &self.gate.jwt.issuer), ("gate.jwt.audience", &self.gate.jwt.audience)]
-        {
-            if value.is_empty() {
-                wrong.push(format!("`{key}` must not be empty"));
-            }
-        }
         if self.data.dir.as_os_str().is_empty() {
             wrong.push("`data.dir` must name a folder".to_owned());
         }
         wrong.extend(self.impossible_backends());
+        wrong.extend(self.impossible_tokens());
         wrong.extend(self.impossible_events());
         if self.server.listen == self.admin.listen && self.server.listen.port() != 0 {
             wrong.push(format!(
@@ -311,23 +290,5 @@ impl Config {
             ));
         }
         wrong
-    }
-
-    /// The secret that access tokens are signed with.
-    ///
-    /// # Errors
-    /// When neither key names one, or the file cannot be read.
-    pub fn jwt_secret(&self) -> anyhow::Result<Secret> {
-        let jwt = &self.gate.jwt;
-        if !jwt.secret.reveal().is_empty() {
-            return Ok(jwt.secret.clone());
-        }
-        if jwt.secret_file.as_os_str().is_empty() {
-            bail!(
-                "no secret for access tokens: set gate.jwt.secret_file (or DOORBUSTER__GATE__JWT__SECRET_FILE) \
-                 to a file with at least 32 random bytes, such as from `openssl rand -base64 48`"
-            );
-        }
-        Secret::from_file(&jwt.secret_file, "gate.jwt.secret_file")
     }
 }

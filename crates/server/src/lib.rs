@@ -12,6 +12,7 @@ pub mod config;
 pub mod directory;
 mod docs;
 pub mod hot;
+mod identity;
 mod metrics;
 mod outgoing;
 mod pages;

@@ -21,6 +21,7 @@ use doorbuster_engine::workers::Watch;
 use prometheus_client::encoding::{prometheus_text, text};
 use prometheus_client::registry::Registry;
 
+use crate::identity::KeySetReadings;
 use collector::Scrape;
 pub(crate) use figures::{CoreFigures, HttpCounts, Unanswered, count_requests};
 
@@ -37,6 +38,7 @@ pub(crate) struct Metrics {
     pub(crate) observed: Arc<Observed>,
     pub(crate) cores: Vec<Arc<CoreFigures>>,
     pub(crate) staff: Arc<HttpCounts>,
+    pub(crate) key_sets: Arc<KeySetReadings>,
 }
 
 /// How things stand now, as far as the stages answered.

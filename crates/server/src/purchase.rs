@@ -247,6 +247,7 @@ fn refused(refusal: Refusal, id: RequestId) -> Answer {
                 .because("The token's `sub` is not a user id of 1 to 128 bytes without control characters."),
             id,
         ),
+        Refusal::BadToken(BadToken::NoKeys) => Answer::problem(no_keys(), id).retry_after(1),
         Refusal::BadToken(BadToken::Invalid | BadToken::Expired) => {
             Answer::fixed(problem::UNAUTHENTICATED, UNAUTHENTICATED)
         }
@@ -279,6 +280,12 @@ fn refused(refusal: Refusal, id: RequestId) -> Answer {
             id,
         ),
     }
+}
+
+/// Nothing is wrong with the token: this gateway has just begun.
+pub(crate) fn no_keys() -> Problem {
+    problem::NOT_READY
+        .because("The keys that access tokens are verified with are not known yet. Try again shortly.")
 }
 
 impl Answer {

@@ -5,11 +5,15 @@
 //! where they were. It ends with its value and its folder goes with it, unless it is [kept](Server::keep)
 //! for a later command.
 //!
+//! With the feature `issuer` there is an identity provider too, which runs in the test's own process.
+//!
 //! Read [`server`] first, then one of [`redis_server`], [`postgres`] and [`kafka`], which know how each is set up.
 
 mod certificates;
 pub mod command;
 mod disk;
+#[cfg(feature = "issuer")]
+pub mod issuer;
 pub mod kafka;
 mod launch;
 pub mod postgres;

@@ -56,7 +56,7 @@ const LIBRARIES: [(&[&str], &[&str], &str); 6] = [
 ];
 
 /// Where `cfg(feature` may stand.
-const FEATURE_FILES: [&str; 7] = [
+const FEATURE_FILES: [&str; 8] = [
     "crates/engine/src/gate/mod.rs",
     "crates/engine/src/stock/mod.rs",
     "crates/engine/src/queue/mod.rs",
@@ -64,6 +64,7 @@ const FEATURE_FILES: [&str; 7] = [
     "crates/engine/src/lib.rs",
     "crates/engine/src/fault_points.rs",
     "crates/server/src/backend.rs",
+    "crates/services/src/lib.rs",
 ];
 
 /// Leaves import the standard library, serde and each other.

@@ -1,18 +1,22 @@
 //! Access tokens: JWTs after RFC 8725. The algorithm is the key's, never the header's.
 
+mod keys;
+mod verified;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use arc_swap::ArcSwap;
 use serde::Deserialize;
 
 use crate::clock::Timestamp;
 use crate::order::UserId;
+pub use keys::{JwtAlgorithm, JwtKey, JwtKeys, NotAnAlgorithm, ReadJwks, UnusableKey};
+use verified::{Name, Verified};
 
 /// Longest token, in bytes.
 const TOKEN_MAX: usize = 2_048;
-
-/// Fewest bytes of an HS256 secret: as many as the hash has (RFC 7518 section 3.2).
-const SECRET_MIN: usize = 32;
 
 /// What a token must say beside its signature.
 #[derive(Clone, Debug)]
@@ -27,31 +31,6 @@ pub struct JwtRules {
     pub lifetime_max: Duration,
 }
 
-/// The key that tokens are signed with.
-pub struct JwtKey(DecodingKey);
-
-/// A secret that could be guessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the HS256 secret is too weak: it needs at least {SECRET_MIN} bytes that are not all alike, \
-     such as from `openssl rand -base64 48`"
-)]
-pub struct WeakSecret;
-
-impl JwtKey {
-    /// An HS256 key.
-    ///
-    /// # Errors
-    /// [`WeakSecret`] for fewer than 32 bytes or fewer than 8 different ones.
-    pub fn hs256(secret: &[u8]) -> Result<Self, WeakSecret> {
-        let different = secret.iter().collect::<std::collections::HashSet<_>>().len();
-        if secret.len() < SECRET_MIN || different < 8 {
-            return Err(WeakSecret);
-        }
-        DecodingKey::from_secret(secret).map(Self).map_err(|_| WeakSecret)
-    }
-}
-
 /// Why a token is not good. The buyer hears no more than this; nobody hears more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadToken {
@@ -61,6 +40,8 @@ pub enum BadToken {
     Expired,
     /// Its `sub` cannot be a user id.
     Subject,
+    /// No key is known yet to verify it with. Nothing is wrong with the token.
+    NoKeys,
 }
 
 #[derive(Deserialize)]
@@ -90,24 +71,50 @@ impl Audience {
     }
 }
 
-/// Verifies access tokens.
+/// When a token counts, in seconds of the epoch.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    begins: u64,
+    ends: u64,
+}
+
+/// Verifies access tokens. The keys may be replaced while it works.
 pub struct JwtVerifier {
-    key: DecodingKey,
+    keys: ArcSwap<Generation>,
     rules: JwtRules,
-    validation: Validation,
+    /// Whether a token named a key that is not known.
+    unknown: AtomicBool,
+    /// Made when the first public key has verified something.
+    verified: OnceLock<Verified>,
+}
+
+/// A set of keys, and the how-manieth it is.
+struct Generation {
+    number: u64,
+    keys: JwtKeys,
 }
 
 impl JwtVerifier {
-    /// A verifier for tokens signed with `key`.
-    pub fn new(key: JwtKey, rules: JwtRules) -> Self {
-        let mut validation = Validation::new(Algorithm::HS256);
-        // Signature and algorithm only: times, issuer and audience are checked below, by type,
-        // against our own clock.
-        validation.required_spec_claims.clear();
-        validation.validate_exp = false;
-        validation.validate_nbf = false;
-        validation.validate_aud = false;
-        Self { key: key.0, rules, validation }
+    /// A verifier for tokens signed with one of `keys`.
+    pub fn new(keys: JwtKeys, rules: JwtRules) -> Self {
+        let keys = ArcSwap::from_pointee(Generation { number: 0, keys });
+        Self { keys, rules, unknown: AtomicBool::new(false), verified: OnceLock::new() }
+    }
+
+    /// Takes other keys from now on. A token that was verified before is verified anew.
+    pub fn replace_keys(&self, keys: JwtKeys) {
+        let number = self.keys.load().number + 1;
+        self.keys.store(Generation { number, keys }.into());
+    }
+
+    /// How many keys are known.
+    pub fn keys(&self) -> usize {
+        self.keys.load().keys.len()
+    }
+
+    /// Whether a token named an unknown key since this was last asked.
+    pub fn take_unknown(&self) -> bool {
+        self.unknown.load(Ordering::Relaxed) && self.unknown.swap(false, Ordering::Relaxed)
     }
 
     /// Who the token belongs to, if it is good at `now`.
@@ -118,7 +125,41 @@ impl JwtVerifier {
         if token.len() > TOKEN_MAX {
             return Err(BadToken::Invalid);
         }
-        let decoded = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation)
+        let set = self.keys.load();
+        let name = set.keys.are_public().then(|| Name::of(token));
+        let known = name.zip(self.verified.get());
+        if let Some((user, span)) = known.and_then(|(name, verified)| verified.get(name, set.number)) {
+            self.in_time(span, now)?;
+            return Ok(user);
+        }
+        let (user, span) = self.read(token, self.key_of(token, &set.keys)?)?;
+        self.in_time(span, now)?;
+        if let Some(name) = name {
+            self.verified.get_or_init(Verified::default).put(name, set.number, user.clone(), span);
+        }
+        Ok(user)
+    }
+
+    /// The one key that may have signed the token; its `kid` is believed for no more than this.
+    fn key_of<'a>(&self, token: &[u8], keys: &'a JwtKeys) -> Result<&'a JwtKey, BadToken> {
+        if keys.is_empty() {
+            return Err(BadToken::NoKeys);
+        }
+        if let Some(key) = keys.nameless_alone() {
+            return Ok(key);
+        }
+        let header = jsonwebtoken::decode_header(token).map_err(|_| BadToken::Invalid)?;
+        keys.find(header.kid.as_deref()).ok_or_else(|| {
+            if header.kid.is_some() {
+                self.unknown.store(true, Ordering::Relaxed);
+            }
+            BadToken::Invalid
+        })
+    }
+
+    /// What a token says that this key has signed.
+    fn read(&self, token: &[u8], key: &JwtKey) -> Result<(UserId, Span), BadToken> {
+        let decoded = jsonwebtoken::decode::<Claims>(token, &key.key, &key.validation)
             .map_err(|_| BadToken::Invalid)?;
         let plain_type = decoded
             .header
@@ -130,18 +171,20 @@ impl JwtVerifier {
         if !plain_type || decoded.header.crit.is_some() || !for_us {
             return Err(BadToken::Invalid);
         }
-        self.in_time(&claims, now)?;
+        if claims.exp.saturating_sub(claims.iat) > self.rules.lifetime_max.as_secs() {
+            return Err(BadToken::Expired);
+        }
         let subject = claims.sub.as_str().ok_or(BadToken::Subject)?;
-        UserId::new(subject).map_err(|_| BadToken::Subject)
+        let user = UserId::new(subject).map_err(|_| BadToken::Subject)?;
+        Ok((user, Span { begins: claims.iat.max(claims.nbf.unwrap_or(0)), ends: claims.exp }))
     }
 
-    fn in_time(&self, claims: &Claims, now: Timestamp) -> Result<(), BadToken> {
+    fn in_time(&self, span: Span, now: Timestamp) -> Result<(), BadToken> {
         let now = u64::try_from(now.as_ms() / 1_000).unwrap_or(0);
         let leeway = self.rules.leeway.as_secs();
-        let lived_out = now > claims.exp.saturating_add(leeway);
-        let early = claims.iat.max(claims.nbf.unwrap_or(0)) > now.saturating_add(leeway);
-        let too_long = claims.exp.saturating_sub(claims.iat) > self.rules.lifetime_max.as_secs();
-        if lived_out || early || too_long { Err(BadToken::Expired) } else { Ok(()) }
+        let lived_out = now > span.ends.saturating_add(leeway);
+        let early = span.begins > now.saturating_add(leeway);
+        if lived_out || early { Err(BadToken::Expired) } else { Ok(()) }
     }
 }
 

@@ -8,7 +8,9 @@ mod jwt;
 mod sold_out;
 mod winners;
 
-pub use jwt::{BadToken, JwtKey, JwtRules, JwtVerifier, WeakSecret};
+pub use jwt::{
+    BadToken, JwtAlgorithm, JwtKey, JwtKeys, JwtRules, JwtVerifier, NotAnAlgorithm, ReadJwks, UnusableKey,
+};
 
 use std::sync::Arc;
 

@@ -140,7 +140,10 @@ async fn a_payment_that_races_its_expiry_is_paid_or_refunded() {
     let shop = Shop::open("races").await;
     shop.sale(RACES, 1).await;
     for first in (0..RACES).step_by(500) {
-        shop.ledger.record(&batch_of(0, first, (first..first + 500).map(sample::order_placed))).await.unwrap();
+        shop.ledger
+            .record(&batch_of(0, first, (first..first + 500).map(sample::order_placed)))
+            .await
+            .unwrap();
     }
     shop.clock.advance(WINDOW);
     let ledger = &shop.ledger;

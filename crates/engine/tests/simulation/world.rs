@@ -9,7 +9,7 @@ use doorbuster_engine::audit;
 use doorbuster_engine::clock::{Clock, ManualClock, Timestamp};
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
-use doorbuster_engine::gate::{Attempt, JwtKey, JwtRules, JwtVerifier, Refusal, Wish};
+use doorbuster_engine::gate::{Attempt, JwtKey, JwtKeys, JwtRules, JwtVerifier, Refusal, Wish};
 use doorbuster_engine::ledger::{CancelOutcome, PaymentEvent, Positions, SqliteLedger};
 use doorbuster_engine::operate::Operations;
 use doorbuster_engine::order::{ItemId, OrderId, OrderPlaced, OrderStatus, SaleId, Units, UserId};
@@ -510,7 +510,10 @@ fn engine(backends: &Backends, catalog: &Arc<ArcSwap<Catalog>>) -> Arc<Engine> {
         backends: backends.clone(),
         catalog: Arc::clone(catalog),
         backpressure: Arc::new(Backpressure::default()),
-        tokens: Arc::new(JwtVerifier::new(JwtKey::hs256(SECRET).unwrap(), rules)),
+        tokens: Arc::new(JwtVerifier::new(
+            JwtKeys::new(vec![JwtKey::hs256(SECRET).unwrap()]).unwrap(),
+            rules,
+        )),
     };
     let limits = BatcherLimits { call_timeout: Duration::from_secs(600), ..BatcherLimits::default() };
     let (batcher, work) = Batcher::new(Arc::clone(&backends.stock), limits);

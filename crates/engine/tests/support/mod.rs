@@ -14,7 +14,7 @@ use doorbuster_engine::conformance::{sample, stock::Bench};
 use doorbuster_engine::delivery::Position;
 use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
 use doorbuster_engine::fault::{BackendError, Fault, Layer};
-use doorbuster_engine::gate::{Attempt, JwtKey, JwtRules, JwtVerifier, Wish};
+use doorbuster_engine::gate::{Attempt, JwtKey, JwtKeys, JwtRules, JwtVerifier, Wish};
 use doorbuster_engine::ledger::{Positions, SqliteLedger};
 use doorbuster_engine::operate::Operations;
 use doorbuster_engine::order::{Epoch, ItemId, OrderId, OrderPlaced, Reservation, SaleId, Units, UserId};
@@ -423,7 +423,7 @@ pub(crate) fn verifier() -> JwtVerifier {
         leeway: Duration::from_secs(5),
         lifetime_max: Duration::from_secs(86_400),
     };
-    JwtVerifier::new(JwtKey::hs256(SECRET).unwrap(), rules)
+    JwtVerifier::new(JwtKeys::new(vec![JwtKey::hs256(SECRET).unwrap()]).unwrap(), rules)
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test starts what the server would start")]

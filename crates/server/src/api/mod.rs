@@ -19,6 +19,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use doorbuster_engine::engine::Engine;
 use doorbuster_engine::fault::BackendError;
+use doorbuster_engine::gate::BadToken;
 use doorbuster_engine::order::UserId;
 use doorbuster_wire::Problem;
 use serde::de::DeserializeOwned;
@@ -183,7 +184,10 @@ impl FromRequestParts<ApiState> for Buyer {
         let header = parts.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let token =
             header.and_then(crate::purchase::bearer).ok_or_else(|| problem::UNAUTHENTICATED.said_to(id))?;
-        state.engine.gate().authenticate(token).map(Buyer).map_err(|_| problem::UNAUTHENTICATED.said_to(id))
+        state.engine.gate().authenticate(token).map(Buyer).map_err(|bad| match bad {
+            BadToken::NoKeys => ApiError::new(crate::purchase::no_keys(), id),
+            BadToken::Invalid | BadToken::Expired | BadToken::Subject => problem::UNAUTHENTICATED.said_to(id),
+        })
     }
 }
 

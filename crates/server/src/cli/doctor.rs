@@ -5,12 +5,12 @@ mod machine;
 
 use clap::Args;
 use doorbuster_engine::clock::{Clock, SystemClock};
-use doorbuster_engine::gate::JwtKey;
 use serde::Serialize;
 
 use super::{ConfigSource, Output, Verdict};
 use crate::admin::Tokens;
 use crate::config::{Config, InvalidConfig};
+use crate::identity::KeySet;
 
 /// Look whether this machine and its configuration can carry a sale.
 #[derive(Args)]
@@ -91,7 +91,7 @@ fn examine(source: &ConfigSource) -> anyhow::Result<Vec<Check>> {
         }
     };
     let mut checks = configuration(&config);
-    checks.push(secret(&config));
+    checks.push(token_keys(&config));
     checks.extend(staff_tokens(&config));
     checks.extend(disk::checks(&config.data.dir));
     checks.extend(machine::ports(&config));
@@ -120,17 +120,45 @@ fn configuration(config: &Config) -> Vec<Check> {
     warnings.into_iter().map(check).collect()
 }
 
-fn secret(config: &Config) -> Check {
-    const NAME: &str = "token secret";
-    let remedy = "put at least 32 random bytes into it, such as from `openssl rand -base64 48`";
-    match config.jwt_secret().and_then(|secret| Ok(JwtKey::hs256(secret.reveal().as_bytes())?)) {
-        Ok(_) => Check::ok(NAME, "long enough"),
+fn token_keys(config: &Config) -> Check {
+    const NAME: &str = "token keys";
+    let remedy = "docs/security.md shows how a secret, public keys or a key set are made known";
+    let set = match KeySet::of(config) {
+        Ok(set) => set,
+        Err(error) => return Check::fail(NAME, format!("{error:#}"), remedy),
+    };
+    if let Some(set) = set {
+        return key_set(NAME, &set);
+    }
+    match config.jwt_keys() {
+        Ok(keys) if keys.len() == 1 => Check::ok(NAME, "one, strong enough"),
+        Ok(keys) => Check::ok(NAME, format!("{}, strong enough", keys.len())),
         Err(error) => {
             let found = format!("{error:#}");
             match found.split_once(": set ") {
                 Some((found, keys)) => Check::fail(NAME, found, format!("set {keys}")),
                 None => Check::fail(NAME, found, remedy),
             }
+        }
+    }
+}
+
+/// Asks for the set, as the server will.
+fn key_set(name: &'static str, set: &KeySet) -> Check {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let looked = match runtime {
+        Ok(runtime) => runtime.block_on(set.look()),
+        Err(error) => return Check::fail(name, format!("no runtime: {error}"), "free some memory"),
+    };
+    match looked {
+        Ok((keys, passed_over)) if passed_over.is_empty() => Check::ok(name, format!("{keys} in the set")),
+        Ok((keys, passed_over)) => {
+            Check::ok(name, format!("{keys} in the set; not used: {}", passed_over.join("; ")))
+        }
+        Err(error) => {
+            let found = anyhow::Error::new(error).context("gate.jwt.jwks_url cannot be read");
+            let remedy = "compare the address with the provider's `jwks_uri`, and gate.jwt.jwks_algorithms with its keys";
+            Check::fail(name, format!("{found:#}"), remedy)
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
+use doorbuster_engine::gate::JwtAlgorithm;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
@@ -24,6 +25,19 @@ impl JsonSchema for DurationText {
             "pattern": r"^([0-9]+ ?[a-zA-Zµ]+ ?)+$",
             "examples": ["500ms", "5s", "10m"],
         })
+    }
+}
+
+/// What an access token may be signed by.
+pub(super) struct AlgorithmWord;
+
+impl JsonSchema for AlgorithmWord {
+    fn schema_name() -> Cow<'static, str> {
+        "Algorithm".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": JwtAlgorithm::ALL.map(JwtAlgorithm::as_str) })
     }
 }
 

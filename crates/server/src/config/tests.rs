@@ -31,18 +31,29 @@ fn another_value(key: &Key) -> Value {
         return Value::String(other.unwrap().to_owned());
     }
     match (key.kind(), &key.default) {
+        (Kind::Text, _) if key.name == "gate.jwt.jwks_url" => {
+            Value::String("https://id.example/keys".to_owned())
+        }
         (Kind::Text, _) => Value::String("another".to_owned()),
         (Kind::Address, _) => Value::String("127.0.0.1:9999".to_owned()),
+        // A token that is over counts for no longer.
+        (Kind::Duration, _) if key.name == "gate.jwt.leeway" => Value::String("4s".to_owned()),
         (Kind::Duration, _) => Value::String("77s".to_owned()),
         (Kind::Whole, Value::Integer(number)) => Value::Integer(number + 1),
         (Kind::Number, Value::Float(number)) => Value::Float(number / 2.0),
         (Kind::Switch, Value::Boolean(on)) => Value::Boolean(!on),
         // A list of words in another order: fewer of them might not do.
-        (Kind::List, Value::Array(words)) if key.name == "server.roles" => {
+        (Kind::List, Value::Array(words))
+            if ["server.roles", "gate.jwt.jwks_algorithms"].contains(&key.name.as_str()) =>
+        {
             Value::Array(words.iter().rev().cloned().collect())
         }
         (Kind::List, _) if key.name == "events.endpoints" => {
             let one = r#"it = [{ name = "a", url = "https://b.example/", secret_file = "c", types = [] }]"#;
+            toml::from_str::<toml::Table>(one).unwrap().remove("it").unwrap()
+        }
+        (Kind::List, _) if key.name == "gate.jwt.keys" => {
+            let one = r#"it = [{ id = "a", algorithm = "RS256", secret_file = "", public_key_file = "c" }]"#;
             toml::from_str::<toml::Table>(one).unwrap().remove("it").unwrap()
         }
         (Kind::List, _) => Value::Array(vec![Value::String("192.0.2.1".to_owned())]),
@@ -70,7 +81,7 @@ fn every_key_is_reached_by_file_environment_and_flag() {
             let shown = toml::Table::try_from(&config).unwrap();
             let expected = match key.kind() {
                 _ if super::schema::is_secret(&key.name) => Value::String("(set)".to_owned()),
-                Kind::Duration => Value::String("1m 17s".to_owned()),
+                Kind::Duration if text(&value) == "77s" => Value::String("1m 17s".to_owned()),
                 _ => value.clone(),
             };
             assert_eq!(keys::find(&shown, &key.name), Some(&expected), "{} by {way}", key.name);
@@ -224,4 +235,43 @@ fn secrets_are_never_printed() {
         let error = format!("{:#}", read_file(text).unwrap_err());
         assert!(!error.contains("hush") && !error.contains("4242"), "{error}");
     }
+}
+
+#[test]
+fn one_issuer_signs_and_public_keys_are_not_mixed_with_secrets() {
+    let https = ("gate.jwt.jwks_url", "https://id.example/jwks");
+    let key = |text: &str| format!("[{{ id = \"a\", {text} }}]");
+    let cases = [
+        (vec![https, ("gate.jwt.secret", "x")], "choose one of the three"),
+        (vec![("gate.jwt.jwks_url", "http://id.example/jwks")], "does not begin with https://"),
+        (vec![("gate.jwt.jwks_url", "file:///etc/keys")], "does not begin with https://"),
+        (vec![("gate.jwt.jwks_url", "https://me:pw@id.example/")], "a user or a password"),
+        (vec![("gate.jwt.jwks_url", "id.example")], "is not a URL"),
+        (vec![https, ("gate.jwt.jwks_algorithms", "RS256,HS256")], "could sign with a secret"),
+        (vec![https, ("gate.jwt.jwks_algorithms", "")], "must name some of"),
+        (vec![https, ("gate.jwt.jwks_algorithms", "none")], "gate.jwt.jwks_algorithms"),
+        (vec![https, ("gate.jwt.jwks_refresh", "0s")], "longer than nothing"),
+        (vec![("gate.jwt.algorithm", "RS256")], "name the public key in `gate.jwt.keys`"),
+        (vec![("gate.jwt.leeway", "6s")], "at most 5s"),
+    ];
+    for (flags, says) in cases {
+        let error = read(&[], &flags).unwrap_err().to_string();
+        assert!(error.contains(says), "{flags:?}: {error}");
+    }
+    for (text, says) in [
+        ("public_key_file = \"a.pem\"", "needs an algorithm"),
+        ("algorithm = \"RS256\"", "needs a public_key_file"),
+        ("algorithm = \"HS256\", public_key_file = \"a.pem\"", "needs a secret_file and no other"),
+        ("algorithm = \"RS256\", public_key_file = \"a.pem\", secret_file = \"b\"", "and no other"),
+        ("algorithm = \"none\", secret_file = \"b\"", "gate.jwt.keys"),
+    ] {
+        let error = read(&[], &[("gate.jwt.keys", &key(text))]).unwrap_err().to_string();
+        assert!(error.contains(says), "{text}: {error}");
+    }
+    let missing =
+        read(&[], &[("gate.jwt.keys", &key("algorithm = \"ES256\", public_key_file = \"not-there\""))]);
+    let missing = format!("{:#}", missing.unwrap().jwt_keys().err().unwrap());
+    assert!(missing.contains("not-there") && missing.contains("`a`"), "{missing}");
+    assert!(read(&[], &[https]).unwrap().jwt_keys().unwrap().is_empty());
+    assert!(read(&[], &[("gate.jwt.jwks_url", "http://127.0.0.1:8080/jwks")]).is_ok());
 }

@@ -151,12 +151,6 @@ impl Config {
                 gate.queue_lag_max
             ));
         }
-        if gate.jwt.leeway > Duration::from_secs(60) {
-            warnings.push(format!(
-                "gate.jwt.leeway = {} is above 1m: access tokens are good that long after they have expired",
-                shown(gate.jwt.leeway)
-            ));
-        }
         if gate.jwt.lifetime_max > Duration::from_secs(7 * 24 * 3_600) {
             warnings.push(format!(
                 "gate.jwt.lifetime_max = {} is above 7days: a stolen access token stays good that long",
@@ -192,7 +186,6 @@ mod tests {
             ("gate.outbox_age_max", "4s"),
             ("gate.ledger_silence_max", "4s"),
             ("gate.queue_lag_max", "10"),
-            ("gate.jwt.leeway", "2m"),
             ("gate.jwt.lifetime_max", "30days"),
             ("sale.preheat_lead", "5s"),
             ("sale.release_spread", "2s"),

@@ -208,6 +208,12 @@ impl Scrape {
         page.gauges("backpressure", "1 while new orders are refused as BUSY", [], [([], busy)])?;
         let up = LAYERS.iter().zip(standing.up).map(|(layer, up)| ([(*layer).to_owned()], u64::from(up)));
         page.gauges("layer_up", "1 when the layer answered this scrape", ["layer"], up)?;
+        let keys = u64::try_from(self.metrics.shared.tokens.keys()).unwrap_or(u64::MAX);
+        page.gauges("token_keys", "Keys that access tokens are verified with", [], [([], keys)])?;
+        let sets = &self.metrics.key_sets;
+        let sets = [("taken", &sets.taken), ("unchanged", &sets.unchanged), ("failed", &sets.failed)];
+        let sets = sets.map(|(word, count)| ([word.to_owned()], count.load(Ordering::Relaxed)));
+        page.counters("jwks_readings", "Readings of the identity provider's keys", ["outcome"], sets)?;
         let version = [([env!("CARGO_PKG_VERSION").to_owned()], 1_u64)];
         page.gauges("build_info", "Always 1; the label says which program this is", ["version"], version)
     }

@@ -31,7 +31,7 @@ use doorbuster_engine::order::{Money, Order, OrderId, UserId};
 use doorbuster_engine::told::Told;
 use doorbuster_engine::workers::{Backends, Worker};
 
-use crate::config::{Config, ProviderName};
+use crate::config::{Config, ProviderName, Secret};
 use crate::signature::Secrets;
 use keeping::{Asker, Desk, Refunder, Rereader};
 use sandbox::Sandbox;
@@ -215,7 +215,7 @@ impl Payments {
                 // Without secrets of its own it takes one that all gateways of this shop share.
                 let secrets = match Secrets::standard(&secrets, tolerance, "payments.webhook_secret")? {
                     Some(secrets) => secrets,
-                    None => Secrets::derived(config.jwt_secret()?.reveal().as_bytes(), tolerance),
+                    None => Secrets::derived(shared_secret(config)?.reveal().as_bytes(), tolerance),
                 };
                 let sandbox = Arc::new(Sandbox::new(secrets, public, &local, Arc::clone(clock), timeout)?);
                 (Arc::clone(&sandbox) as _, Some(sandbox))
@@ -335,6 +335,14 @@ fn reachable(listener: SocketAddr) -> SocketAddr {
         IpAddr::V6(ip) if ip.is_unspecified() => (std::net::Ipv6Addr::LOCALHOST, listener.port()).into(),
         _ => listener,
     }
+}
+
+/// A secret that all gateways of this shop have.
+fn shared_secret(config: &Config) -> anyhow::Result<Secret> {
+    config.jwt_secret().context(
+        "payments.provider = sandbox signs with payments.webhook_secret, or with a secret derived from gate.jwt.secret: \
+         set one of them",
+    )
 }
 
 fn checked(url: &str, key: &str) -> anyhow::Result<String> {

@@ -360,6 +360,15 @@ impl Shop {
         line.reply(method == "HEAD").await.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
+    /// What the staff's `/metrics` says.
+    pub(crate) async fn metrics(&self) -> String {
+        let bearer = format!("Bearer {}", self.staff.viewer);
+        let headers = [("connection", "close"), ("authorization", bearer.as_str())];
+        let mut line = Line::connect(self.app().admin_address).await.unwrap();
+        line.send(&request("GET", "/metrics", &headers, b"")).await.unwrap();
+        line.reply(false).await.unwrap().said()
+    }
+
     pub(crate) async fn line(&self) -> Line {
         Line::connect(self.address()).await.unwrap()
     }

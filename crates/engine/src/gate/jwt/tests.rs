@@ -1,24 +1,27 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::{EncodingKey, Header, encode};
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 
 use super::*;
 
-const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
-const NOW: u64 = 1_800_000_000;
+pub(super) const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+pub(super) const NOW: u64 = 1_800_000_000;
 
-fn verifier() -> JwtVerifier {
-    let rules = JwtRules {
+pub(super) fn rules() -> JwtRules {
+    JwtRules {
         issuer: "shop".to_owned(),
         audience: "doorbuster".to_owned(),
         leeway: Duration::from_secs(5),
         lifetime_max: Duration::from_secs(24 * 3600),
-    };
-    JwtVerifier::new(JwtKey::hs256(SECRET).unwrap(), rules)
+    }
 }
 
-fn claims() -> Value {
+fn verifier() -> JwtVerifier {
+    JwtVerifier::new(JwtKeys::new(vec![JwtKey::hs256(SECRET).unwrap()]).unwrap(), rules())
+}
+
+pub(super) fn claims() -> Value {
     json!({"exp": NOW + 60, "iat": NOW, "iss": "shop", "aud": "doorbuster", "sub": "alice"})
 }
 
@@ -162,12 +165,5 @@ fn malformed_tokens_are_refused() {
     ];
     for token in cases {
         assert!(verify(&token).is_err(), "{:.80}", token);
-    }
-}
-
-#[test]
-fn weak_secrets_are_refused() {
-    for weak in [&b""[..], b"secret", &[0; 64], b"abababababababababababababababababab"] {
-        assert!(JwtKey::hs256(weak).is_err());
     }
 }
