@@ -14,7 +14,9 @@ use doorbuster_loadtest::AdminClient;
 use doorbuster_wire::{Repair, Restock, SaleDetail};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use sha2::Digest;
 
+use shop::http::{Line, request};
 use shop::{FLAG_LIFE, Offer, Shop, WINDOW, refusal, until};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -272,6 +274,57 @@ async fn viewers_read_operators_run_sales_and_strangers_get_nothing() {
         assert_eq!(refusal(stranger.sales().await), unauthenticated);
         assert_eq!(refusal(stranger.pause(&sale.id).await), unauthenticated);
         assert_eq!(refusal(stranger.get::<Value>("/nothing").await), unauthenticated);
+    }
+    shop.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_of_the_staff_ends_in_time_and_is_kept_as_a_hash() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokens");
+    let token = "an-openly-known-staff-token-of-a-test";
+    let hash: String = sha2::Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect();
+    shop::write_private(&file, &format!("operator sha256:{hash} name=ada until=2026-11-27T09:00:00Z\n"));
+    let shop = Shop::open_with(&[("admin.token_file", file.to_str().unwrap())]).await;
+    let admin =
+        |token: &str| AdminClient::new(&format!("http://{}", shop.app().admin_address), token).unwrap();
+    assert!(admin(token).create_sale(&shop.draft_of(&Offer::default())).await.is_ok());
+    let unauthenticated = (401, "UNAUTHENTICATED".to_owned());
+    for known_from_the_file in [hash.clone(), format!("sha256:{hash}")] {
+        assert_eq!(refusal(admin(&known_from_the_file).sales().await), unauthenticated);
+    }
+    // It is eight o'clock when a story begins.
+    shop.advance(Duration::from_secs(3_600));
+    assert!(admin(token).sales().await.is_ok());
+    shop.advance(Duration::from_millis(1));
+    assert_eq!(refusal(admin(token).sales().await), unauthenticated);
+    let mut shop = shop;
+    shop.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_page_of_another_origin_may_speak_for_the_staff() {
+    let shop = Shop::open().await;
+    let asked = [
+        ("connection", "close"),
+        ("origin", "https://evil.example"),
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", "authorization"),
+    ];
+    for (method, path) in [
+        ("OPTIONS", "/admin/api/sales"),
+        ("OPTIONS", "/admin/api/sales/1/close"),
+        ("GET", "/admin/api/sales"),
+        ("GET", "/livez"),
+    ] {
+        let mut line = Line::connect(shop.app().admin_address).await.unwrap();
+        line.send(&request(method, path, &asked, b"")).await.unwrap();
+        let reply = line.reply(false).await.unwrap();
+        let allowing: Vec<_> = ["origin", "methods", "headers", "credentials"]
+            .map(|it| reply.header(&format!("access-control-allow-{it}")))
+            .into();
+        assert!(allowing.iter().all(Option::is_none), "{method} {path}: {allowing:?}");
+        assert_eq!(reply.status, if path == "/livez" { 200 } else { 401 }, "{method} {path}");
     }
     shop.finish().await;
 }

@@ -34,8 +34,8 @@ use crate::problem;
 use crate::request_id::{RequestId, RequestIds};
 
 pub(crate) use sales::check_draft;
-pub(crate) use tokens::first_token;
-pub use tokens::{Role, Tokens, token_file};
+pub use tokens::{Member, Role, Tokens, token_file};
+pub(crate) use tokens::{first_token, is_name, made};
 
 /// What the staff's routes need.
 #[derive(Clone)]
@@ -157,9 +157,10 @@ async fn admit(
     }
     let header = request.headers().get(axum::http::header::AUTHORIZATION).map(|value| value.as_bytes());
     let token = header.and_then(crate::purchase::bearer).ok_or_else(|| unknown_token(id))?;
-    let role = state.tokens.role_of(token).ok_or_else(|| unknown_token(id))?;
+    let now = state.shared.backends.clock.now();
+    let Member { role, name, .. } = state.tokens.member(token, now).ok_or_else(|| unknown_token(id))?;
     let needed = if request.method().is_safe() { Role::Viewer } else { Role::Operator };
-    if role < needed {
+    if *role < needed {
         return Err(problem::FORBIDDEN.said_to(id));
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -168,14 +169,14 @@ async fn admit(
         response.headers_mut().insert("x-request-id", value);
     }
     if !method.is_safe() && response.status().is_success() {
-        tracing::info!(request.id = %id, role = role.as_str(), %method, path, status = response.status().as_u16(), "the staff changed something");
+        tracing::info!(request.id = %id, by = name, role = role.as_str(), %method, path, status = response.status().as_u16(), "the staff changed something");
     }
     Ok(response)
 }
 
 /// A member of the staff has no session to renew: other words than a buyer hears.
 fn unknown_token(id: RequestId) -> ApiError {
-    let text = "The request needs one of the tokens in this server's token file in `Authorization: Bearer`.";
+    let text = "The request needs one of the tokens in this server's token file, whose time is not over, in `Authorization: Bearer`.";
     ApiError::new(problem::UNAUTHENTICATED.because(text), id)
 }
 

@@ -1,17 +1,21 @@
 //! `doorbuster token mint`.
 
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::{Args, Subcommand};
 use doorbuster_engine::clock::{Clock, SystemClock};
 use doorbuster_engine::gate::JwtKey;
 use doorbuster_loadtest::{DEFAULT_ISSUER_AND_AUDIENCE, TokenSigner};
 
 use super::{Verdict, output};
+use crate::admin::{Role, Tokens, is_name, made};
 
-/// Access tokens for try-outs; in a shop, the shop signs them.
+/// Access tokens for try-outs (in a shop, the shop signs them), and tokens for the staff.
 #[derive(Args)]
 pub(crate) struct TokenArgs {
     #[command(subcommand)]
@@ -25,6 +29,35 @@ enum TokenCommand {
         after_help = "Example:\n  curl -X POST -H \"Authorization: Bearer $(doorbuster token mint --sub alice --signing-key-file secret)\" \\\n      http://127.0.0.1:8080/api/flash-sales/items/1/purchase"
     )]
     Mint(MintArgs),
+    /// Make a token for a member of the staff, and let the server know its hash
+    #[command(
+        after_help = "Example:\n  doorbuster token staff --role operator --name alice --lifetime 30days --file staff.tokens > alice.token\n\nThe token is printed once and stands nowhere else. A server reads the file (admin.token_file) when it starts."
+    )]
+    Staff(StaffArgs),
+}
+
+#[derive(Args)]
+struct StaffArgs {
+    /// What they may do: `viewer` reads, `operator` runs sales, `admin` everything
+    #[arg(long, value_parser = role)]
+    role: Role,
+    /// Who they are, in the log
+    #[arg(long)]
+    name: String,
+    /// How long it is good, such as 30days; without it, until its line is removed
+    #[arg(long, value_parser = duration)]
+    lifetime: Option<Duration>,
+    /// The server's file of tokens, to which a line is added; made when it is missing
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    let known = [Role::Viewer, Role::Operator, Role::Admin];
+    known
+        .into_iter()
+        .find(|it| it.as_str() == text)
+        .ok_or_else(|| "wanted viewer, operator or admin".to_owned())
 }
 
 #[derive(Args)]
@@ -70,7 +103,36 @@ pub(super) fn secret(path: &std::path::Path) -> anyhow::Result<Vec<u8>> {
 }
 
 pub(crate) fn run(args: &TokenArgs) -> anyhow::Result<Verdict> {
-    let TokenCommand::Mint(mint) = &args.command;
+    match &args.command {
+        TokenCommand::Mint(mint) => sign(mint),
+        TokenCommand::Staff(staff) => make(staff),
+    }
+}
+
+/// Adds a line before the token is shown: what was shown and is not known would be a riddle.
+fn make(args: &StaffArgs) -> anyhow::Result<Verdict> {
+    let file = args.file.display();
+    ensure!(is_name(&args.name), "--name needs 1 to 64 of a-z, A-Z, 0-9, @ . _ and -");
+    let until = args.lifetime.map(|lifetime| SystemClock::new().now().plus(lifetime));
+    let (token, line) = made(args.role, &args.name, until);
+    let mut tokens = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(&args.file)
+        .with_context(|| format!("{file} cannot be written to"))?;
+    let mut before = String::new();
+    tokens.read_to_string(&mut before).with_context(|| format!("{file} cannot be read"))?;
+    let gap = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
+    let added = tokens.write_all(format!("{gap}{line}\n").as_bytes()).and_then(|()| tokens.sync_all());
+    added.with_context(|| format!("{file} cannot be written to"))?;
+    Tokens::read(&args.file)?;
+    output::line(&token);
+    Ok(Verdict::Fine)
+}
+
+fn sign(mint: &MintArgs) -> anyhow::Result<Verdict> {
     doorbuster_engine::order::UserId::new(&mint.sub).context("--sub")?;
     let signer = TokenSigner::new(&secret(&mint.signing_key_file)?, &mint.issuer, &mint.audience)?;
     let now = u64::try_from(SystemClock::new().now().as_ms() / 1_000)?;

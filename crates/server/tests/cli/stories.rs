@@ -127,6 +127,39 @@ fn a_sale_is_run_rebuilt_copied_and_exported() {
 }
 
 #[test]
+fn a_token_for_the_staff_is_shown_once_and_let_in_by_its_hash() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("data")).expect("a folder can be made");
+    folder.write("data/admin.token", &format!("admin {STAFF}"));
+    let made = [
+        "token",
+        "staff",
+        "--role",
+        "viewer",
+        "--name",
+        "ada",
+        "--lifetime",
+        "1h",
+        "--file",
+        "data/admin.token",
+    ];
+    let token = stdout_of(folder.run(&made));
+    let lines = std::fs::read_to_string(folder.path("data/admin.token")).expect("the file is there");
+    assert!(!lines.contains(token.trim()) && lines.contains("viewer sha256:") && lines.lines().count() == 2);
+    for (role, name) in [("root", "ada"), ("viewer", "a b"), ("viewer", "")] {
+        let ran =
+            folder.run(&["token", "staff", "--role", role, "--name", name, "--file", "data/admin.token"]);
+        assert!(ran.code != 0 && ran.stdout.is_empty(), "{ran:?}");
+    }
+    folder.write("ada", &token);
+    let server = folder.serve();
+    let staff = Staff { folder: &folder, server: &server };
+    assert_eq!(staff.run(&["sale", "list", "--admin-token-file", "ada"]).code, 0);
+    let closing = staff.run(&["rebuild", "1", "--yes", "--admin-token-file", "ada"]);
+    assert!(closing.code == 1 && closing.stderr.contains("token of an operator"), "{closing:?}");
+}
+
+#[test]
 fn what_the_server_refuses_is_said_with_what_to_do() {
     const VIEWER: &str = "an-openly-known-viewer-token-of-a-test";
     let folder = Folder::new();
