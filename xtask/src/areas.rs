@@ -70,7 +70,7 @@ pub(crate) const AREAS: &[Area] = &[
     },
     Area {
         name: "simulation",
-        shows: "2,000 seeds of operations and faults break no invariant, and notice planted faults",
+        shows: "1,200 seeds of operations and faults break no invariant, and notice planted faults",
         requirements: &[],
         services: &[],
         steps: |root| Ok(vec![chosen(root, "crates/engine", |test| test == "simulation", &["--nocapture"])?]),

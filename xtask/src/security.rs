@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::named::{self, Line};
 
 /// Where the tests are: the libraries' own, and these of the server.
-const TARGETS: [&str; 10] = [
+const TARGETS: [&str; 11] = [
     "hostile",
     "refusals",
     "slow",
@@ -19,6 +19,7 @@ const TARGETS: [&str; 10] = [
     "documented",
     "providers",
     "identity",
+    "limits",
 ];
 
 const LINES: &[Line] = &[
@@ -93,6 +94,57 @@ const LINES: &[Line] = &[
             "every_error_beside_the_purchase_has_the_same_form",
             "a_path_that_is_not_text_is_refused_like_everything_else",
         ],
+    ),
+    ("R1", "1,000 invented addresses", &["a_thousand_invented_addresses_are_one_client"]),
+    (
+        "R2",
+        "a stranger's X-Forwarded-For",
+        &[
+            "a_thousand_invented_addresses_are_one_client",
+            "gate::address::tests::a_stranger_is_not_asked_where_he_comes_from",
+        ],
+    ),
+    (
+        "R3",
+        "a proxy's X-Forwarded-For",
+        &[
+            "a_proxy_of_ours_is_believed_and_what_its_client_says_is_not",
+            "gate::address::tests::behind_our_proxies_the_last_foreign_hop_counts",
+            "gate::address::tests::what_a_proxy_wrote_and_nobody_can_read_counts_as_the_proxy",
+        ],
+    ),
+    (
+        "R4",
+        "two of them, Forwarded, X-Real-IP",
+        &["a_proxy_of_ours_is_believed_and_what_its_client_says_is_not"],
+    ),
+    (
+        "R5",
+        "65,536 addresses of one /64",
+        &["gate::limits::tests::one_address_has_one_counter_in_all_its_forms"],
+    ),
+    (
+        "R6",
+        "an IPv4 address in both forms",
+        &[
+            "gate::limits::tests::one_address_has_one_counter_in_all_its_forms",
+            "a_proxy_of_ours_is_believed_and_what_its_client_says_is_not",
+        ],
+    ),
+    (
+        "R7",
+        "a million other addresses",
+        &["gate::limits::tests::a_million_others_drive_nobody_out_and_hurt_nobody"],
+    ),
+    (
+        "R9",
+        "a clock that stands or goes back",
+        &["gate::limits::tests::a_refused_request_is_not_counted_and_a_clock_that_stands_forgives_nothing"],
+    ),
+    (
+        "R10",
+        "what a 429 says",
+        &["a_user_who_clicks_too_often_is_told_how_long_to_wait", "who_asks_for_orders_too_often_waits_too"],
     ),
     (
         "H1",
@@ -196,6 +248,11 @@ const LINES: &[Line] = &[
         &["a_restock_is_a_difference_and_counts_once", "preheats_at_once_agree"],
     ),
     ("A4s", "staff routes from another origin", &["no_page_of_another_origin_may_speak_for_the_staff"]),
+    (
+        "D3s",
+        "one account, 1,000 clicks at once",
+        &["one_account_with_a_thousand_clicks_at_once_has_one_order"],
+    ),
     ("D2s", "polling for the second of a return", &["ledger::sqlite::tests::units_return_at_random_moments"]),
     ("S1", "secrets in the output of a run", &["no_output_of_a_run_has_a_secret"]),
     (
@@ -213,7 +270,8 @@ const LINES: &[Line] = &[
 /// What no line of [`LINES`] shows: by another area, or not at all.
 const NOT_HERE: &[(&str, &str)] = &[
     ("T1-T5", "not built: sale tokens, captcha"),
-    ("R1-R10", "not built: limits by address and user"),
+    ("R7", "in part: a million addresses, not ten; the tables have a fixed size whoever comes"),
+    ("R8", "does not apply: each gateway counts by itself, in memory, so no limit can be away"),
     (
         "A2s",
         "in part: staff requests have no Idempotency-Key of their own; restock, refund and payment have ids",
@@ -223,7 +281,7 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("S5", "`cargo xtask test tidy`: cargo-deny, where its database can be reached; no SBOM yet"),
     ("S6", "not built: a container of the program"),
     ("D1s", "not built: strikes"),
-    ("D3s", "in part: one_user_who_clicks_a_hundred_times_takes_one_unit, at one gateway"),
+    ("D3s", "in part: at one gateway with two cores; F32 has many gateways and users"),
     ("P1", "not built: erasure of a user"),
 ];
 

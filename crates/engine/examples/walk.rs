@@ -15,7 +15,9 @@ use doorbuster_engine::clock::{Clock, ManualClock, Timestamp};
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::delivery::{Batch, Decoded, Delivered};
 use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
-use doorbuster_engine::gate::{Attempt, JwtKey, JwtKeys, JwtRules, JwtVerifier, Refusal, Wish};
+use doorbuster_engine::gate::{
+    Attempt, Caller, JwtKey, JwtKeys, JwtRules, JwtVerifier, Limits, Refusal, Wish,
+};
 use doorbuster_engine::ledger::{RecordOutcome, SqliteLedger};
 use doorbuster_engine::order::ItemId;
 use doorbuster_engine::queue::{EmbeddedQueue, QueueOptions};
@@ -80,6 +82,7 @@ impl World {
             backends: backends.clone(),
             catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
             backpressure: Arc::new(Backpressure::default()),
+            limits: Arc::new(Limits::none()),
             tokens: Arc::new(JwtVerifier::new(JwtKeys::new(vec![JwtKey::hs256(SECRET)?])?, rules)),
         };
         let (batcher, work) = Batcher::new(Arc::clone(&backends.stock), BatcherLimits::default());
@@ -106,6 +109,7 @@ impl World {
     async fn buy(&self, token: &str) -> PurchaseOutcome {
         let attempt = Attempt {
             item: ItemId(1),
+            caller: Caller { peer: std::net::Ipv4Addr::LOCALHOST.into(), forwarded: None },
             bearer: Some(token.as_bytes()),
             idempotency_key: None,
             wish: Wish::Wanted { quantity: 1, expected_price_minor: None },

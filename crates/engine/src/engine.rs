@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::fault::BackendError;
 use crate::fault_points::FaultPoint;
-use crate::gate::{Attempt, Claim, Gate, JwtVerifier, Refusal};
+use crate::gate::{Attempt, Claim, Gate, JwtVerifier, Limits, Refusal};
 use crate::order::{OrderId, OrderPlaced, OrderStatus, Reservation, UserId};
 use crate::sale::Catalog;
 use crate::stock::{Batcher, BucketId, PAGE_MAX, ReserveOutcome, ReserveReply, ReserveRequest};
@@ -30,6 +30,8 @@ pub struct Shared {
     pub backpressure: Arc<Backpressure>,
     /// Verifies access tokens.
     pub tokens: Arc<JwtVerifier>,
+    /// How often addresses and users may come.
+    pub limits: Arc<Limits>,
 }
 
 /// One core's way through the pipeline. Cores share the backends and no lock.
@@ -84,7 +86,8 @@ impl Engine {
     /// One core's engine; `batcher` is that core's own.
     pub fn new(shared: Shared, batcher: Batcher, detach: Detach) -> Self {
         let clock = Arc::clone(&shared.backends.clock);
-        let gate = Gate::new(Arc::clone(&shared.catalog), Arc::clone(&shared.tokens), clock);
+        let (tokens, limits) = (Arc::clone(&shared.tokens), Arc::clone(&shared.limits));
+        let gate = Gate::new(Arc::clone(&shared.catalog), tokens, limits, clock);
         Self {
             shared,
             gate,

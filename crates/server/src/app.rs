@@ -142,7 +142,6 @@ impl App {
     /// # Errors
     /// As [`App::start`].
     pub async fn start_on(opened: Opened, config: &Config, site: Site) -> anyhow::Result<Self> {
-        let tokens = Arc::new(identity::verifier(config)?);
         let admin_token_file = admin::token_file(config)?;
         let staff = Tokens::read(&admin_token_file)?;
         let observed = Arc::new(Observed::default());
@@ -150,7 +149,8 @@ impl App {
             backends: observed.over(opened.backends.clone()),
             catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
             backpressure: Arc::new(Backpressure::default()),
-            tokens,
+            tokens: Arc::new(identity::verifier(config)?),
+            limits: Arc::new(config.limits()),
         };
         let limits = watch_limits(config);
         watch(&shared, limits).refresh().await?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,7 @@ mod events;
 mod jwt;
 pub(crate) mod keys;
 mod layers;
+mod limits;
 mod payments;
 mod schema;
 #[cfg(test)]
@@ -28,6 +30,7 @@ pub use backends::{
 pub use events::{Endpoint, Events};
 pub use jwt::{Jwt, TokenKey};
 pub use layers::InvalidConfig;
+pub use limits::GateLimits;
 pub use payments::{LateName, Payments, ProviderName, Stripe};
 pub use schema::schema;
 
@@ -67,6 +70,9 @@ pub struct Server {
     pub cores: usize,
     pub connections_max: usize,
     pub connections_per_address_max: usize,
+    #[serde(with = "limits::networks")]
+    #[schemars(with = "Vec<String>")]
+    pub trusted_proxies: Vec<IpNet>,
     #[serde(with = "humantime_serde")]
     #[schemars(with = "DurationText")]
     pub header_timeout: Duration,
@@ -143,6 +149,7 @@ pub struct Gate {
     #[schemars(with = "DurationText")]
     pub ledger_silence_max: Duration,
     pub jwt: Jwt,
+    pub limits: GateLimits,
 }
 
 /// A unit is held from others for no longer than this behind its order's deadline.
@@ -282,6 +289,7 @@ impl Config {
         }
         wrong.extend(self.impossible_backends());
         wrong.extend(self.impossible_tokens());
+        wrong.extend(self.impossible_limits());
         wrong.extend(self.impossible_events());
         if self.server.listen == self.admin.listen && self.server.listen.port() != 0 {
             wrong.push(format!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use doorbuster_engine::engine::{Engine, PurchaseOutcome};
-use doorbuster_engine::gate::{Attempt, BadToken, Claim, Refusal, Wish};
+use doorbuster_engine::gate::{Attempt, BadToken, Caller, Claim, Refusal, TooOften, Wish};
 use doorbuster_engine::order::ItemId;
 use doorbuster_wire::{JsonScalar, Problem, PurchaseAccepted};
 use serde::Deserialize;
@@ -18,6 +18,8 @@ use crate::views;
 pub(crate) struct PurchaseRequest<'a> {
     /// The path's item.
     pub(crate) item: ItemId,
+    /// Where the request comes from.
+    pub(crate) caller: Caller<'a>,
     /// The Authorization header.
     pub(crate) authorization: Option<&'a [u8]>,
     /// The Idempotency-Key header.
@@ -36,6 +38,8 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
     /// Seconds, where waiting helps.
     pub(crate) retry_after: Option<u32>,
+    /// The limit that is used up.
+    pub(crate) limited: Option<TooOften>,
     /// The order's address, with a 202.
     pub(crate) location: Option<String>,
     /// Whether the Idempotency-Key had been used before.
@@ -104,6 +108,7 @@ const UNAUTHENTICATED: &str = concat!(
 pub(crate) fn admit(engine: &Engine, request: &PurchaseRequest<'_>, id: RequestId) -> Result<Claim, Answer> {
     let attempt = Attempt {
         item: request.item,
+        caller: request.caller,
         bearer: request.authorization.and_then(bearer),
         idempotency_key: request.idempotency_key,
         wish: wish(request.body),
@@ -234,7 +239,16 @@ fn accepted(order: String, status: &str, payable: bool, replayed: bool) -> Answe
     let body = PurchaseAccepted { order_id: order, status: status.to_owned(), payable };
     let body = serde_json::to_vec(&body).unwrap_or_default().into();
     let said = if replayed { Said::REPLAYED } else { Said::ACCEPTED };
-    Answer { status: 202, kind: Kind::Json, body, retry_after: Some(1), location, replayed, said }
+    Answer {
+        status: 202,
+        kind: Kind::Json,
+        body,
+        retry_after: Some(1),
+        limited: None,
+        location,
+        replayed,
+        said,
+    }
 }
 
 fn refused(refusal: Refusal, id: RequestId) -> Answer {
@@ -262,6 +276,10 @@ fn refused(refusal: Refusal, id: RequestId) -> Answer {
         }
         Refusal::NotReady => Answer::problem(problem::NOT_READY.problem(), id).retry_after(1),
         Refusal::Busy => Answer::problem(problem::BUSY.problem(), id).retry_after(2),
+        Refusal::TooOften(limited) => {
+            let answer = Answer::problem(problem::RATE_LIMITED.problem(), id);
+            Answer { limited: Some(limited), ..answer }.retry_after(jittered(limited))
+        }
         Refusal::InvalidRequest => Answer::problem(problem::INVALID_REQUEST.problem(), id),
         Refusal::InvalidQuantity { limit } => Answer::problem(
             problem::INVALID_QUANTITY
@@ -282,6 +300,12 @@ fn refused(refusal: Refusal, id: RequestId) -> Answer {
     }
 }
 
+/// Seconds until the next request is allowed, and a few more: not all who wait come back at once.
+pub(crate) fn jittered(limited: TooOften) -> u32 {
+    let wait = u32::try_from(limited.wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX).clamp(1, 3_600);
+    wait + rand::random_range(0..=wait.min(5))
+}
+
 /// Nothing is wrong with the token: this gateway has just begun.
 pub(crate) fn no_keys() -> Problem {
     problem::NOT_READY
@@ -296,6 +320,7 @@ impl Answer {
             kind: Kind::Problem,
             body,
             retry_after: None,
+            limited: None,
             location: None,
             replayed: false,
             said: Said::at(word.place),
@@ -311,6 +336,7 @@ impl Answer {
             kind: Kind::Problem,
             body,
             retry_after: None,
+            limited: None,
             location: None,
             replayed: false,
             said: Said::word(&problem.error),

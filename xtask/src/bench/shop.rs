@@ -21,13 +21,14 @@ const SETTLE: Duration = Duration::from_secs(120);
 /// Requests that are sent beyond the units, so that the sale sells out for certain.
 const BEYOND: u64 = 512;
 
-/// Settings that a benchmark needs: no limit of the defaults is to end it, and no unit is to come
-/// back while it runs.
-const SETTINGS: [&str; 5] = [
+/// Settings that a benchmark needs: no limit of the defaults is to end it, one user may click without
+/// end, and no unit is to come back while it runs.
+const SETTINGS: [&str; 6] = [
     "server.connections_max=20000",
     "server.connections_per_address_max=20000",
     "server.idle_timeout=10m",
     "gate.queue_lag_max=100000000",
+    "gate.limits.user_rate=0",
     "log.level=warn",
 ];
 

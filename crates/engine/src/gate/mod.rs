@@ -2,16 +2,22 @@
 //! or allocation.
 //!
 //! Which refusal wins, in this order: no such item, no token, outside the window, flagged sold out,
-//! not taking orders, bad token, bad request.
+//! not taking orders, bad token, too often, bad request.
 
+mod address;
 mod jwt;
+mod limits;
 mod sold_out;
 mod winners;
 
+pub use address::Caller;
 pub use jwt::{
     BadToken, JwtAlgorithm, JwtKey, JwtKeys, JwtRules, JwtVerifier, NotAnAlgorithm, ReadJwks, UnusableKey,
 };
 
+pub use limits::{LimitOptions, Limits, Rate, TooOften};
+
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -30,6 +36,8 @@ pub const IDEMPOTENCY_KEY_MAX: usize = 128;
 pub struct Attempt<'a> {
     /// From the path.
     pub item: ItemId,
+    /// Where the request comes from.
+    pub caller: Caller<'a>,
     /// What stands behind `Bearer `, when the request has it.
     pub bearer: Option<&'a [u8]>,
     /// The Idempotency-Key header.
@@ -105,6 +113,8 @@ pub enum Refusal {
     Busy,
     /// The token is not good.
     BadToken(BadToken),
+    /// The user or the address comes too often.
+    TooOften(TooOften),
     /// The body or a header is malformed.
     InvalidRequest,
     /// The quantity is not in 1..=limit.
@@ -121,10 +131,29 @@ pub enum Refusal {
     },
 }
 
+/// Why nobody is known to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAdmitted {
+    /// The token is not good.
+    BadToken(BadToken),
+    /// The user or the address comes too often.
+    TooOften(TooOften),
+}
+
+impl From<NotAdmitted> for Refusal {
+    fn from(not: NotAdmitted) -> Self {
+        match not {
+            NotAdmitted::BadToken(bad) => Self::BadToken(bad),
+            NotAdmitted::TooOften(limited) => Self::TooOften(limited),
+        }
+    }
+}
+
 /// One core's gate. Flags and winners are the core's own, so cores share no lock.
 pub struct Gate {
     catalog: Arc<ArcSwap<Catalog>>,
     tokens: Arc<JwtVerifier>,
+    limits: Arc<Limits>,
     clock: Arc<dyn Clock>,
     flags: SoldOutFlags,
     winners: Winners,
@@ -133,10 +162,16 @@ pub struct Gate {
 
 impl Gate {
     /// A gate over the shared catalog.
-    pub fn new(catalog: Arc<ArcSwap<Catalog>>, tokens: Arc<JwtVerifier>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(
+        catalog: Arc<ArcSwap<Catalog>>,
+        tokens: Arc<JwtVerifier>,
+        limits: Arc<Limits>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         Self {
             catalog,
             tokens,
+            limits,
             clock,
             flags: SoldOutFlags::default(),
             winners: Winners::default(),
@@ -164,13 +199,27 @@ impl Gate {
         if !taking() {
             return Err(Refusal::Busy);
         }
-        let user = match self.tokens.verify(bearer, self.clock.now()) {
-            Ok(user) => user,
-            // A forged token learns nothing about who bought.
-            Err(_) if flagged => return Err(Refusal::SoldOut),
-            Err(bad) => return Err(Refusal::BadToken(bad)),
+        let (client, now) = (self.limits.client(attempt.caller), self.clock.monotonic());
+        let user = if flagged {
+            // It names a holder. A forged one learns nothing about who bought, not even by a limit.
+            self.tokens.verify(bearer, self.clock.now()).map_err(|_| Refusal::SoldOut)?
+        } else {
+            self.verify(bearer, client)?
         };
+        self.limits.click(client, &user, now).map_err(Refusal::TooOften)?;
         self.claim(attempt, sale, user)
+    }
+
+    /// Who a token belongs to. Whoever sends many that are not good costs no more signature checks.
+    fn verify(&self, bearer: &[u8], client: Option<IpAddr>) -> Result<UserId, NotAdmitted> {
+        let now = self.clock.monotonic();
+        self.limits.may_show_tokens(client, now).map_err(NotAdmitted::TooOften)?;
+        self.tokens.verify(bearer, self.clock.now()).map_err(|bad| {
+            if bad != BadToken::NoKeys {
+                self.limits.note_bad_token(client, now);
+            }
+            NotAdmitted::BadToken(bad)
+        })
     }
 
     /// By the stock's clock as far as it is known: a gateway whose own clock is wrong says the same as
@@ -226,12 +275,14 @@ impl Gate {
         })
     }
 
-    /// Who a bearer token belongs to.
+    /// Who asks for something else than a purchase.
     ///
     /// # Errors
-    /// [`BadToken`] when it is not good now.
-    pub fn authenticate(&self, bearer: &[u8]) -> Result<UserId, BadToken> {
-        self.tokens.verify(bearer, self.clock.now())
+    /// [`NotAdmitted`] when the token is not good now, or the user or the address comes too often.
+    pub fn authenticate(&self, bearer: &[u8], caller: Caller<'_>) -> Result<UserId, NotAdmitted> {
+        let user = self.verify(bearer, self.limits.client(caller))?;
+        self.limits.other(&user, self.clock.monotonic()).map_err(NotAdmitted::TooOften)?;
+        Ok(user)
     }
 
     /// The stock said at its step `seq` that an item has nothing free. Answers whether the list of the

@@ -39,7 +39,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 /// The seeds of this run.
 fn seeds() -> std::ops::Range<u64> {
     let first = number("DOORBUSTER_SIMULATION_FIRST", 1);
-    first..first + number("DOORBUSTER_SIMULATION_SEEDS", 2_000)
+    first..first + number("DOORBUSTER_SIMULATION_SEEDS", 1_200)
 }
 
 /// Runs `work` for each seed on two threads, until it answers false.

@@ -9,7 +9,9 @@ use doorbuster_engine::audit;
 use doorbuster_engine::clock::{Clock, ManualClock, Timestamp};
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
-use doorbuster_engine::gate::{Attempt, JwtKey, JwtKeys, JwtRules, JwtVerifier, Refusal, Wish};
+use doorbuster_engine::gate::{
+    Attempt, Caller, JwtKey, JwtKeys, JwtRules, JwtVerifier, Limits, Refusal, Wish,
+};
 use doorbuster_engine::ledger::{CancelOutcome, PaymentEvent, Positions, SqliteLedger};
 use doorbuster_engine::operate::Operations;
 use doorbuster_engine::order::{ItemId, OrderId, OrderPlaced, OrderStatus, SaleId, Units, UserId};
@@ -193,6 +195,7 @@ impl World {
         let token = token(&wish.user, outside.clock.now());
         let attempt = Attempt {
             item: ItemId(wish.item),
+            caller: Caller { peer: std::net::Ipv4Addr::LOCALHOST.into(), forwarded: None },
             bearer: Some(token.as_bytes()),
             idempotency_key: Some(wish.key.as_bytes()),
             wish: Wish::Wanted { quantity: wish.units, expected_price_minor: None },
@@ -510,6 +513,7 @@ fn engine(backends: &Backends, catalog: &Arc<ArcSwap<Catalog>>) -> Arc<Engine> {
         backends: backends.clone(),
         catalog: Arc::clone(catalog),
         backpressure: Arc::new(Backpressure::default()),
+        limits: Arc::new(Limits::none()),
         tokens: Arc::new(JwtVerifier::new(
             JwtKeys::new(vec![JwtKey::hs256(SECRET).unwrap()]).unwrap(),
             rules,

@@ -14,7 +14,7 @@ use doorbuster_engine::conformance::{sample, stock::Bench};
 use doorbuster_engine::delivery::Position;
 use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
 use doorbuster_engine::fault::{BackendError, Fault, Layer};
-use doorbuster_engine::gate::{Attempt, JwtKey, JwtKeys, JwtRules, JwtVerifier, Wish};
+use doorbuster_engine::gate::{Attempt, Caller, JwtKey, JwtKeys, JwtRules, JwtVerifier, Limits, Wish};
 use doorbuster_engine::ledger::{Positions, SqliteLedger};
 use doorbuster_engine::operate::Operations;
 use doorbuster_engine::order::{Epoch, ItemId, OrderId, OrderPlaced, Reservation, SaleId, Units, UserId};
@@ -278,6 +278,7 @@ impl World {
             catalog: Arc::clone(&catalog),
             backpressure: Arc::new(Backpressure::default()),
             tokens: Arc::new(verifier()),
+            limits: Arc::new(Limits::none()),
         };
         Self {
             engine: engine(shared),
@@ -437,6 +438,7 @@ pub(crate) fn engine(shared: Shared) -> Arc<Engine> {
 pub(crate) fn attempt<'a>(token: &'a str, key: Option<&'a str>, quantity: i64) -> Attempt<'a> {
     Attempt {
         item: ITEM,
+        caller: Caller { peer: std::net::Ipv4Addr::LOCALHOST.into(), forwarded: None },
         bearer: Some(token.as_bytes()),
         idempotency_key: key.map(str::as_bytes),
         wish: Wish::Wanted { quantity, expected_price_minor: None },

@@ -19,14 +19,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use doorbuster_engine::engine::Engine;
 use doorbuster_engine::fault::BackendError;
-use doorbuster_engine::gate::BadToken;
+use doorbuster_engine::gate::{BadToken, Caller, NotAdmitted, TooOften};
 use doorbuster_engine::order::UserId;
 use doorbuster_wire::Problem;
 use serde::de::DeserializeOwned;
 
 use crate::app::Readiness;
 use crate::docs;
-use crate::hot::CoreContext;
+use crate::hot::{CoreContext, Peer, forwarded, limit_headers};
 use crate::metrics::{Unanswered, count_requests};
 use crate::pages::Site;
 use crate::payments::Payments;
@@ -101,6 +101,8 @@ async fn method_not_allowed(id: RequestId) -> ApiError {
 pub(crate) struct ApiError {
     problem: Box<Problem>,
     retry_after: Option<u32>,
+    /// The limit that is used up.
+    limited: Option<TooOften>,
     /// What a layer said instead of an answer.
     fault: Option<Unanswered>,
 }
@@ -120,7 +122,7 @@ impl ApiError {
 
     fn of(problem: Problem) -> Self {
         let retry_after = (problem.status == 503).then_some(1);
-        Self { problem: Box::new(problem), retry_after, fault: None }
+        Self { problem: Box::new(problem), retry_after, limited: None, fault: None }
     }
 
     /// The same, and when to try again.
@@ -151,6 +153,9 @@ impl IntoResponse for ApiError {
         }
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(limited) = self.limited {
+            limit_headers(limited, headers);
         }
         response
     }
@@ -184,9 +189,18 @@ impl FromRequestParts<ApiState> for Buyer {
         let header = parts.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let token =
             header.and_then(crate::purchase::bearer).ok_or_else(|| problem::UNAUTHENTICATED.said_to(id))?;
-        state.engine.gate().authenticate(token).map(Buyer).map_err(|bad| match bad {
-            BadToken::NoKeys => ApiError::new(crate::purchase::no_keys(), id),
-            BadToken::Invalid | BadToken::Expired | BadToken::Subject => problem::UNAUTHENTICATED.said_to(id),
+        let Peer(peer) = parts.extensions.get().copied().ok_or_else(|| problem::INTERNAL.said_to(id))?;
+        let forwarded = forwarded(&state.engine, &parts.headers);
+        let caller = Caller { peer, forwarded: forwarded.as_deref() };
+        state.engine.gate().authenticate(token, caller).map(Buyer).map_err(|not| match not {
+            NotAdmitted::BadToken(BadToken::NoKeys) => ApiError::new(crate::purchase::no_keys(), id),
+            NotAdmitted::BadToken(BadToken::Invalid | BadToken::Expired | BadToken::Subject) => {
+                problem::UNAUTHENTICATED.said_to(id)
+            }
+            NotAdmitted::TooOften(limited) => ApiError {
+                limited: Some(limited),
+                ..problem::RATE_LIMITED.said_to(id).after(crate::purchase::jittered(limited))
+            },
         })
     }
 }

@@ -56,6 +56,9 @@ fn another_value(key: &Key) -> Value {
             let one = r#"it = [{ id = "a", algorithm = "RS256", secret_file = "", public_key_file = "c" }]"#;
             toml::from_str::<toml::Table>(one).unwrap().remove("it").unwrap()
         }
+        (Kind::List, _) if ["server.trusted_proxies", "gate.limits.exempt"].contains(&key.name.as_str()) => {
+            Value::Array(vec![Value::String("192.0.2.0/24".to_owned())])
+        }
         (Kind::List, _) => Value::Array(vec![Value::String("192.0.2.1".to_owned())]),
         (kind, default) => panic!("{}: {kind:?} with the default {default}", key.name),
     }
@@ -274,4 +277,23 @@ fn one_issuer_signs_and_public_keys_are_not_mixed_with_secrets() {
     assert!(missing.contains("not-there") && missing.contains("`a`"), "{missing}");
     assert!(read(&[], &[https]).unwrap().jwt_keys().unwrap().is_empty());
     assert!(read(&[], &[("gate.jwt.jwks_url", "http://127.0.0.1:8080/jwks")]).is_ok());
+}
+
+#[test]
+fn limits_and_proxies_are_networks_that_make_sense() {
+    for (key, value, says) in [
+        ("server.trusted_proxies", "0.0.0.0/0", "everybody may say who he is"),
+        ("server.trusted_proxies", "10.0.0.0/8,::/0", "everybody may say who he is"),
+        ("server.trusted_proxies", "proxy.example", "nor an address"),
+        ("gate.limits.exempt", "10.0.0.0/33", "nor an address"),
+        ("gate.limits.user_burst", "0", "must be at least 1"),
+        ("gate.limits.user_rate", "-1", "gate.limits.user_rate"),
+    ] {
+        let error = read(&[], &[(key, value)]).unwrap_err().to_string();
+        assert!(error.contains(says), "{key} = {value}: {error}");
+    }
+    let proxies =
+        read(&[], &[("server.trusted_proxies", "10.1.2.3, fd00::1/64")]).unwrap().server.trusted_proxies;
+    assert_eq!(proxies.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.1.2.3/32", "fd00::/64"]);
+    assert!(read(&[], &[("gate.limits.user_rate", "0"), ("gate.limits.user_burst", "0")]).is_ok());
 }

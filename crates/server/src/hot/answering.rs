@@ -1,6 +1,8 @@
 //! One request: the purchase path first, the router behind it.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,6 +10,8 @@ use std::time::Duration;
 
 use axum::body::Body as RouterBody;
 use bytes::Bytes;
+use doorbuster_engine::engine::Engine;
+use doorbuster_engine::gate::{Caller, TooOften};
 use doorbuster_engine::order::ItemId;
 use doorbuster_wire::Problem;
 use futures_util::future::BoxFuture;
@@ -34,10 +38,17 @@ const HEADERS_MAX: usize = 64;
 /// Most bytes of a purchase's body.
 const PURCHASE_BODY_MAX: usize = 4 * 1024;
 
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// The address at the other end, for routes behind the router.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
 
 pub(super) type Body = Either<Full<Bytes>, RouterBody>;
 
@@ -47,6 +58,8 @@ type Heard = (Response<Body>, Option<Said>);
 /// Answers the requests of one connection.
 pub(super) struct Answering {
     pub(super) core: Arc<Core>,
+    /// The address at the other end.
+    pub(super) peer: IpAddr,
     pub(super) activity: Arc<Activity>,
 }
 
@@ -79,7 +92,8 @@ impl Service<Request<Incoming>> for Answering {
 
     fn call(&self, request: Request<Incoming>) -> Responding {
         self.activity.answering();
-        let asked = Asked { id: self.core.request_ids.next(), trust: self.activity.trust() };
+        let (id, trust) = (self.core.request_ids.next(), self.activity.trust());
+        let asked = Asked { id, peer: self.peer, trust };
         if let Err(problem) = check_framing(&request, asked.trust) {
             self.core.figures.requests.count_unrouted(problem.status);
             let answer = Answer::problem(*problem, asked.id);
@@ -95,7 +109,7 @@ impl Service<Request<Incoming>> for Answering {
             }
             None => {
                 let core = Arc::clone(&self.core);
-                self.later(async move { (asked.trusted(route(&core, request, asked.id).await), None) })
+                self.later(async move { (asked.trusted(route(&core, request, asked).await), None) })
             }
         }
     }
@@ -114,8 +128,12 @@ impl Answering {
             let core = Arc::clone(core);
             return self.later(async move { buy_with_body(&core, item, head.headers, body, asked).await });
         }
+        let forwarded = forwarded(&core.engine, &head.headers);
+        let caller = Caller { peer: asked.peer, forwarded: forwarded.as_deref() };
         let admitted = match item {
-            Ok(item) => purchase::admit(&core.engine, &purchase_of(item, &head.headers, b""), asked.id),
+            Ok(item) => {
+                purchase::admit(&core.engine, &purchase_of(item, caller, &head.headers, b""), asked.id)
+            }
             Err(problem) => Err(Answer::problem(*problem, asked.id)),
         };
         match admitted {
@@ -159,6 +177,7 @@ impl Answering {
 #[derive(Clone, Copy)]
 struct Asked {
     id: RequestId,
+    peer: IpAddr,
     trust: Trust,
 }
 
@@ -195,17 +214,39 @@ async fn buy_with_body(
         Ok(body) => body,
         Err(problem) => return refuse(problem),
     };
-    let answer = match purchase::admit(&core.engine, &purchase_of(item, &headers, &body), asked.id) {
+    let forwarded = forwarded(&core.engine, &headers);
+    let caller = Caller { peer: asked.peer, forwarded: forwarded.as_deref() };
+    let admitted = purchase::admit(&core.engine, &purchase_of(item, caller, &headers, &body), asked.id);
+    let answer = match admitted {
         Ok(claim) => purchase::carry(&core.engine, claim, asked.id).await,
         Err(answer) => answer,
     };
     asked.hear(answer, HeaderMap::new())
 }
 
-fn purchase_of<'a>(item: ItemId, headers: &'a HeaderMap, body: &'a [u8]) -> PurchaseRequest<'a> {
+/// All that proxies wrote of whom they speak for, in the order of the headers; where there are none,
+/// nobody looks for it.
+pub(crate) fn forwarded<'a>(engine: &Engine, headers: &'a HeaderMap) -> Option<Cow<'a, [u8]>> {
+    if !engine.shared().limits.has_proxies() {
+        return None;
+    }
+    let mut lists = headers.get_all(X_FORWARDED_FOR).iter().map(HeaderValue::as_bytes);
+    let first = lists.next()?;
+    let Some(second) = lists.next() else { return Some(Cow::Borrowed(first)) };
+    let all: Vec<&[u8]> = [first, second].into_iter().chain(lists).collect();
+    Some(Cow::Owned(all.join(&b","[..])))
+}
+
+fn purchase_of<'a>(
+    item: ItemId,
+    caller: Caller<'a>,
+    headers: &'a HeaderMap,
+    body: &'a [u8],
+) -> PurchaseRequest<'a> {
     let header = |name| headers.get(name).map(HeaderValue::as_bytes);
     PurchaseRequest {
         item,
+        caller,
         authorization: header(AUTHORIZATION),
         idempotency_key: header(IDEMPOTENCY_KEY),
         traceparent: header(TRACEPARENT),
@@ -279,9 +320,11 @@ fn host_is_good(request: &Request<Incoming>) -> bool {
     same && !host.is_empty() && host.as_bytes().iter().all(plain)
 }
 
-async fn route(core: &Core, request: Request<Incoming>, id: RequestId) -> Response<Body> {
+async fn route(core: &Core, request: Request<Incoming>, asked: Asked) -> Response<Body> {
+    let Asked { id, peer, .. } = asked;
     let mut request = request.map(RouterBody::new);
     request.extensions_mut().insert(id);
+    request.extensions_mut().insert(Peer(peer));
     let mut response = match core.router.clone().oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
@@ -310,6 +353,9 @@ fn write(answer: Answer, id: RequestId, mut headers: HeaderMap) -> Response<Body
     if let Some(seconds) = answer.retry_after {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
+    if let Some(limited) = answer.limited {
+        limit_headers(limited, &mut headers);
+    }
     if let Some(location) = answer.location.and_then(|location| HeaderValue::try_from(location).ok()) {
         headers.insert(LOCATION, location);
     }
@@ -323,6 +369,21 @@ fn write(answer: Answer, id: RequestId, mut headers: HeaderMap) -> Response<Body
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     *response.headers_mut() = headers;
     response
+}
+
+/// What is allowed and when again, after the IETF's draft on rate limit headers.
+pub(crate) fn limit_headers(limited: TooOften, headers: &mut HeaderMap) {
+    let TooOften { policy, rate, wait } = limited;
+    let wait_s = wait.as_millis().div_ceil(1_000).max(1);
+    let texts = [
+        (RATE_LIMIT_POLICY, format!("\"{policy}\";q={};w={}", rate.burst, rate.window_s())),
+        (RATE_LIMIT, format!("\"{policy}\";r=0;t={wait_s}")),
+    ];
+    for (name, text) in texts {
+        if let Ok(value) = HeaderValue::try_from(text) {
+            headers.insert(name, value);
+        }
+    }
 }
 
 /// A request whose rest cannot be trusted ends its connection.

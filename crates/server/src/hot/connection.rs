@@ -30,7 +30,8 @@ impl Serving {
         // Answers are small and whole: waiting to fill a packet would only delay them.
         let _ = stream.set_nodelay(true);
         let activity = place.activity();
-        let answering = Answering { core: Arc::clone(place.core()), activity: Arc::clone(activity) };
+        let (core, peer) = (Arc::clone(place.core()), place.peer());
+        let answering = Answering { core, peer, activity: Arc::clone(activity) };
         let watched = Watched::new(stream, Arc::clone(place.core()), Arc::clone(activity));
         let connection = Builder::new()
             .max_buf_size(HEAD_MAX)

@@ -178,6 +178,10 @@ impl Place {
         &self.core
     }
 
+    pub(super) fn peer(&self) -> IpAddr {
+        self.address
+    }
+
     pub(super) fn activity(&self) -> &Arc<Activity> {
         &self.activity
     }

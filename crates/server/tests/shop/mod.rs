@@ -104,7 +104,10 @@ pub(crate) fn config(folder: &Path, settings: &[(&str, &str)]) -> (Config, Staff
         ("admin.token_file", tokens.display().to_string()),
         ("data.dir", folder.join("data").display().to_string()),
         ("gate.jwt.secret", secret.clone()),
-        // The clock stands until a test moves it: nobody would be asked, and nothing would return.
+        // The clock stands until a test moves it: a limit would not open again, nobody would be asked, and
+        // nothing would return.
+        ("gate.limits.user_rate", "0".to_owned()),
+        ("gate.limits.other_rate", "0".to_owned()),
         ("sale.release_spread", "0s".to_owned()),
         ("payments.hold", "0s".to_owned()),
         ("payments.late", "refund".to_owned()),

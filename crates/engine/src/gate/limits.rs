@@ -1,0 +1,336 @@
+//! How often an address or a user may come. Counters are cells of tables of a fixed size that all cores
+//! share without a lock: whoever comes under many names shares cells with others, drives nobody out, and
+//! costs no memory.
+
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::address::{Caller, client_of};
+use crate::order::UserId;
+
+/// Cells in each of a table's two rows; eight bytes each.
+const CELLS: usize = 1 << 18;
+
+/// How many /64 of one /48 may be as busy as each may be alone.
+const NETWORKS: u32 = 16;
+
+/// How often something may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// For long; 0 is no limit.
+    pub per_second: u32,
+    /// At once.
+    pub burst: u32,
+}
+
+impl Rate {
+    /// No limit.
+    pub const NONE: Self = Self { per_second: 0, burst: 0 };
+
+    /// Seconds in which a whole burst is allowed anew.
+    pub fn window_s(self) -> u32 {
+        self.burst.div_ceil(self.per_second.max(1)).max(1)
+    }
+}
+
+/// Which limits hold, for whom.
+#[derive(Clone, Debug)]
+pub struct LimitOptions {
+    /// Clicks from one address: wide, since many people share one.
+    pub address: Rate,
+    /// Clicks of one user.
+    pub user: Rate,
+    /// Everything else that one user asks for.
+    pub others: Rate,
+    /// Tokens from one address that are not good. Beyond, none of its tokens is looked at.
+    pub bad_tokens: Rate,
+    /// Addresses without a limit of their own.
+    pub exempt: Vec<IpNet>,
+    /// Proxies that are believed when they say whom they speak for.
+    pub trusted_proxies: Vec<IpNet>,
+}
+
+/// A limit that is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooOften {
+    /// Its name.
+    pub policy: &'static str,
+    /// What it allows.
+    pub rate: Rate,
+    /// How long until the next request is allowed.
+    pub wait: Duration,
+}
+
+/// The limits of one process; its cores share them.
+pub struct Limits {
+    address: Table,
+    network: Table,
+    user: Table,
+    others: Table,
+    bad_tokens: Table,
+    exempt: Vec<IpNet>,
+    trusted_proxies: Vec<IpNet>,
+}
+
+/// Who is counted at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    One(IpAddr),
+    /// The first 64 bits: what one connection to the internet usually has.
+    Subnet(u64),
+    /// The first 48 bits: what one customer may have.
+    Network(u64),
+}
+
+impl Place {
+    fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::One(address),
+            IpAddr::V6(address) => Self::Subnet(first_half(address)),
+        }
+    }
+
+    fn around(address: IpAddr) -> Option<Self> {
+        match address {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(address) => Some(Self::Network(first_half(address) >> 16)),
+        }
+    }
+}
+
+fn first_half(address: Ipv6Addr) -> u64 {
+    u64::try_from(address.to_bits() >> 64).unwrap_or(u64::MAX)
+}
+
+impl Limits {
+    /// Limits as `options` say.
+    pub fn new(options: LimitOptions) -> Self {
+        let LimitOptions { address, user, others, bad_tokens, exempt, trusted_proxies } = options;
+        let times = |rate: Rate| Rate {
+            per_second: rate.per_second.saturating_mul(NETWORKS),
+            burst: rate.burst.saturating_mul(NETWORKS),
+        };
+        Self {
+            address: Table::new("address", address),
+            network: Table::new("network", times(address)),
+            user: Table::new("user", user),
+            others: Table::new("user-reads", others),
+            bad_tokens: Table::new("bad-tokens", bad_tokens),
+            exempt,
+            trusted_proxies,
+        }
+    }
+
+    /// No limits, and no proxies.
+    pub fn none() -> Self {
+        Self::new(LimitOptions {
+            address: Rate::NONE,
+            user: Rate::NONE,
+            others: Rate::NONE,
+            bad_tokens: Rate::NONE,
+            exempt: Vec::new(),
+            trusted_proxies: Vec::new(),
+        })
+    }
+
+    /// Whether there are proxies that may say whom they speak for.
+    pub fn has_proxies(&self) -> bool {
+        !self.trusted_proxies.is_empty()
+    }
+
+    /// The client's address, if it has limits.
+    pub(super) fn client(&self, caller: Caller<'_>) -> Option<IpAddr> {
+        let client = client_of(caller, &self.trusted_proxies);
+        (!self.exempt.iter().any(|net| net.contains(&client))).then_some(client)
+    }
+
+    /// Whether a token from this address is looked at.
+    pub(super) fn may_show_tokens(&self, client: Option<IpAddr>, now: Duration) -> Result<(), TooOften> {
+        client.map_or(Ok(()), |client| self.bad_tokens.look(&Place::of(client), now))
+    }
+
+    /// A token from this address was not good.
+    pub(super) fn note_bad_token(&self, client: Option<IpAddr>, now: Duration) {
+        if let Some(client) = client {
+            let _ = self.bad_tokens.take(&Place::of(client), now);
+        }
+    }
+
+    /// Counts a click.
+    pub(super) fn click(&self, client: Option<IpAddr>, user: &UserId, now: Duration) -> Result<(), TooOften> {
+        self.user.take(user.as_bytes(), now)?;
+        let Some(client) = client else { return Ok(()) };
+        self.address.take(&Place::of(client), now)?;
+        Place::around(client).map_or(Ok(()), |network| self.network.take(&network, now))
+    }
+
+    /// Counts another request of a user.
+    pub(super) fn other(&self, user: &UserId, now: Duration) -> Result<(), TooOften> {
+        self.others.take(user.as_bytes(), now)
+    }
+}
+
+/// Counters of one limit. A key has a cell in each row and is as busy as the quieter of them says, so that it
+/// is taken for another one only where it meets a busy one in both. A cell holds the moment until which what
+/// came is paid for (the generic cell rate algorithm). Two cores that count one key at the same moment may
+/// let one more through.
+struct Table {
+    policy: &'static str,
+    rate: Rate,
+    /// Nanoseconds that one request costs.
+    cost: u64,
+    /// Nanoseconds that may be owed.
+    credit: u64,
+    rows: Option<[Box<[AtomicU64]>; 2]>,
+    hashes: RandomState,
+}
+
+impl Table {
+    fn new(policy: &'static str, rate: Rate) -> Self {
+        let row = || (0..CELLS).map(|_| AtomicU64::new(0)).collect();
+        let cost = 1_000_000_000 / u64::from(rate.per_second.max(1));
+        let credit = cost.saturating_mul(u64::from(rate.burst.max(1)) - 1);
+        let rows = (rate.per_second > 0).then(|| [row(), row()]);
+        Self { policy, rate, cost, credit, rows, hashes: RandomState::new() }
+    }
+
+    /// Its two cells. Nobody who does not know the process' random keys can aim at another's.
+    fn cells<'a>(&self, rows: &'a [Box<[AtomicU64]>; 2], key: &(impl Hash + ?Sized)) -> [&'a AtomicU64; 2] {
+        let hash = self.hashes.hash_one(key);
+        let place = |hash: u64| usize::try_from(hash % CELLS as u64).unwrap_or_default();
+        [&rows[0][place(hash)], &rows[1][place(hash >> 32)]]
+    }
+
+    fn look(&self, key: &(impl Hash + ?Sized), now: Duration) -> Result<(), TooOften> {
+        let Some(rows) = &self.rows else { return Ok(()) };
+        self.owes(self.cells(rows, key), nanoseconds(now))
+    }
+
+    fn owes(&self, cells: [&AtomicU64; 2], now: u64) -> Result<(), TooOften> {
+        let paid_until = cells.map(|cell| cell.load(Ordering::Relaxed)).into_iter().min().unwrap_or(0);
+        let owed = paid_until.saturating_sub(now);
+        if owed <= self.credit {
+            return Ok(());
+        }
+        Err(TooOften { policy: self.policy, rate: self.rate, wait: Duration::from_nanos(owed - self.credit) })
+    }
+
+    fn take(&self, key: &(impl Hash + ?Sized), now: Duration) -> Result<(), TooOften> {
+        let Some(rows) = &self.rows else { return Ok(()) };
+        let (cells, now) = (self.cells(rows, key), nanoseconds(now));
+        self.owes(cells, now)?;
+        for cell in cells {
+            let later = |paid_until: u64| Some(paid_until.max(now).saturating_add(self.cost));
+            let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+        }
+        Ok(())
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::sample;
+
+    fn limits(rate: Rate) -> Limits {
+        let (user, others) = (Rate::NONE, Rate::NONE);
+        let options = LimitOptions {
+            address: rate,
+            user,
+            others,
+            bad_tokens: rate,
+            exempt: vec!["127.0.0.0/8".parse().unwrap()],
+            trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
+        };
+        Limits::new(options)
+    }
+
+    const RATE: Rate = Rate { per_second: 2, burst: 5 };
+
+    /// How many of so many clicks at one moment come through.
+    fn through(limits: &Limits, from: &str, clicks: u32, at_ms: u64) -> usize {
+        let client = limits.client(Caller { peer: from.parse().unwrap(), forwarded: None });
+        let click = |_| limits.click(client, &sample::user(1), Duration::from_millis(at_ms)).is_ok();
+        (0..clicks).map(click).filter(|it| *it).count()
+    }
+
+    #[test]
+    fn a_burst_comes_through_and_then_the_rate() {
+        let limits = limits(RATE);
+        assert_eq!(through(&limits, "203.0.113.9", 100, 0), 5);
+        assert_eq!(through(&limits, "203.0.113.9", 100, 499), 0);
+        assert_eq!(through(&limits, "203.0.113.9", 100, 500), 1);
+        assert_eq!(
+            through(&limits, "203.0.113.9", 100, 60_000),
+            5,
+            "what was not used is kept for one burst"
+        );
+        assert_eq!(through(&limits, "127.0.0.1", 100, 0), 100, "who is exempt");
+        let client = Some("203.0.113.9".parse().unwrap());
+        let told = limits.click(client, &sample::user(1), Duration::from_secs(60)).unwrap_err();
+        assert_eq!((told.policy, told.rate, told.wait), ("address", RATE, Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn a_refused_request_is_not_counted_and_a_clock_that_stands_forgives_nothing() {
+        let limits = limits(RATE);
+        through(&limits, "203.0.113.9", 10_000, 1_000);
+        assert_eq!(through(&limits, "203.0.113.9", 1, 1_000), 0);
+        assert_eq!(through(&limits, "203.0.113.9", 100, 0), 0, "nor one that went back");
+        assert_eq!(through(&limits, "203.0.113.9", 1, 1_500), 1);
+    }
+
+    #[test]
+    fn one_address_has_one_counter_in_all_its_forms() {
+        let limits = limits(RATE);
+        assert_eq!(through(&limits, "203.0.113.9", 3, 0) + through(&limits, "::ffff:203.0.113.9", 3, 0), 5);
+        let subnet: usize = (0..=u16::MAX).map(|n| through(&limits, &format!("2001:db8::{n:x}"), 1, 0)).sum();
+        assert_eq!(subnet, 5, "65,536 addresses of one /64");
+        let network: usize =
+            (1..=u16::MAX).map(|n| through(&limits, &format!("2001:db8:7:{n:x}::1"), 1, 0)).sum();
+        assert_eq!(network, 80, "65,535 subnets of one /48");
+    }
+
+    #[test]
+    fn a_million_others_drive_nobody_out_and_hurt_nobody() {
+        let limits = limits(Rate { per_second: 2, burst: 40 });
+        assert_eq!(through(&limits, "203.0.113.9", 100, 0), 40);
+        let others =
+            |n: u32| through(&limits, &std::net::Ipv4Addr::from_bits(0x1400_0000 + n).to_string(), 1, 0);
+        let refused = (0..1_000_000).filter(|n| others(*n) == 0).count();
+        assert_eq!(refused, 0);
+        assert_eq!(through(&limits, "203.0.113.9", 100, 0), 0, "the counter of the one who was busy");
+    }
+
+    #[test]
+    fn bad_tokens_close_the_door_for_their_address_alone() {
+        let limits = limits(RATE);
+        let (evil, good) = (Some("203.0.113.9".parse().unwrap()), Some("203.0.113.10".parse().unwrap()));
+        for _ in 0..5 {
+            assert!(limits.may_show_tokens(evil, Duration::ZERO).is_ok());
+            limits.note_bad_token(evil, Duration::ZERO);
+        }
+        assert_eq!(limits.may_show_tokens(evil, Duration::ZERO).unwrap_err().policy, "bad-tokens");
+        assert!(limits.may_show_tokens(good, Duration::ZERO).is_ok());
+        assert!(limits.may_show_tokens(evil, Duration::from_millis(500)).is_ok());
+        assert!(limits.may_show_tokens(None, Duration::ZERO).is_ok());
+    }
+
+    #[test]
+    fn many_threads_let_through_what_one_would_and_a_few() {
+        let limits = limits(Rate { per_second: 1, burst: 1_000 });
+        let through = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(|| through(&limits, "203.0.113.9", 10_000, 0)));
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+        });
+        assert!((1_000..1_000 + 100).contains(&through), "{through}");
+    }
+}
