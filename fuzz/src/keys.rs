@@ -9,6 +9,8 @@ use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::gate::{JwtAlgorithm, JwtKeys, JwtRules, JwtVerifier};
 use serde_json::{Value, json};
 
+use crate::token::hmac;
+
 const PUBLIC: [JwtAlgorithm; 5] =
     [JwtAlgorithm::RS256, JwtAlgorithm::PS256, JwtAlgorithm::ES256, JwtAlgorithm::ES384, JwtAlgorithm::EdDSA];
 
@@ -30,8 +32,17 @@ pub(crate) fn run(bytes: &[u8]) {
         for algorithm in JwtAlgorithm::ALL {
             let header = json!({"alg": algorithm.as_str(), "kid": jwk["kid"], "jwk": jwk});
             let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-            for signature in [String::new(), "c2ln".to_owned(), URL_SAFE_NO_PAD.encode([0; 64])] {
-                let token = format!("{}.{}.{signature}", part(&header), part(&claims));
+            let said = format!("{}.{}", part(&header), part(&claims));
+            let mut signatures = vec![String::new(), "c2ln".to_owned(), URL_SAFE_NO_PAD.encode([0; 64])];
+            // As if what stands in the set were a secret: its members, decoded and as they are, and all of it.
+            let members = ["k", "n", "x", "y", "e"].iter().filter_map(|name| jwk[name].as_str());
+            let secrets = members.flat_map(|text| {
+                [URL_SAFE_NO_PAD.decode(text).unwrap_or_default(), text.as_bytes().to_vec()]
+            });
+            let secrets = secrets.chain([jwk.to_string().into_bytes(), bytes.to_vec()]);
+            signatures.extend(secrets.map(|secret| URL_SAFE_NO_PAD.encode(hmac(&secret, said.as_bytes()))));
+            for signature in signatures {
+                let token = format!("{said}.{signature}");
                 let user = verifier.verify(token.as_bytes(), Timestamp::from_ms(150_000));
                 assert!(user.is_err(), "{token} was let in");
             }

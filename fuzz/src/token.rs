@@ -43,7 +43,7 @@ pub(crate) fn run(bytes: &[u8]) {
 fn signed(claims: &[u8]) -> Vec<u8> {
     let head = URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256","typ":"JWT"}"#);
     let said = format!("{head}.{}", URL_SAFE_NO_PAD.encode(claims));
-    format!("{said}.{}", URL_SAFE_NO_PAD.encode(hmac(said.as_bytes()))).into_bytes()
+    format!("{said}.{}", URL_SAFE_NO_PAD.encode(hmac(SECRET, said.as_bytes()))).into_bytes()
 }
 
 /// The claims of a token whose signature is right, by our own account of it.
@@ -51,7 +51,7 @@ fn well_signed(token: &[u8]) -> Option<Value> {
     let token = std::str::from_utf8(token).ok()?;
     let (said, signature) = token.rsplit_once('.')?;
     let (_, claims) = said.split_once('.')?;
-    let right = URL_SAFE_NO_PAD.decode(signature).ok()? == hmac(said.as_bytes());
+    let right = URL_SAFE_NO_PAD.decode(signature).ok()? == hmac(SECRET, said.as_bytes());
     if !right {
         return None;
     }
@@ -80,10 +80,11 @@ fn claims_are_good(claims: &Value) -> bool {
 }
 
 /// HMAC-SHA-256 after RFC 2104, apart from the library under test.
-fn hmac(message: &[u8]) -> Vec<u8> {
+pub(crate) fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
+    let key = if key.len() > 64 { Sha256::digest(key).to_vec() } else { key.to_vec() };
     let padded = |pad: u8| -> Vec<u8> {
         let mut block = [pad; 64];
-        block.iter_mut().zip(SECRET).for_each(|(byte, key)| *byte ^= key);
+        block.iter_mut().zip(&key).for_each(|(byte, key)| *byte ^= key);
         block.to_vec()
     };
     let inner = Sha256::digest([padded(0x36), message.to_vec()].concat());

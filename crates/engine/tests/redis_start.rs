@@ -141,6 +141,48 @@ async fn a_user_with_the_documented_rights_is_enough_for_every_promise() {
     assert_says(&error, &["lacks a right", "docs/running.md"]);
 }
 
+/// What somebody who took over a gateway could say to Redis.
+#[tokio::test]
+async fn a_user_with_the_documented_rights_can_do_no_harm() {
+    let server = Server::start(&[]);
+    server.say(&["HSET", "shop:secrets", "key", "value"]);
+    let url = user_with(&server, &rights());
+    let client = redis::Client::open(url).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    for command in [
+        "FLUSHALL",
+        "FLUSHDB",
+        "CONFIG GET *",
+        "CONFIG SET maxmemory 1",
+        "KEYS *",
+        "SCAN 0",
+        "DEBUG SLEEP 1",
+        "SHUTDOWN NOSAVE",
+        "REPLICAOF 127.0.0.1 1",
+        "SCRIPT FLUSH",
+        "ACL LIST",
+        "MONITOR",
+        "DEL doorbuster:1",
+        "SET doorbuster:1 x",
+        "HGET shop:secrets key",
+        "UNLINK shop:secrets",
+        "EVAL return{redis.call('HGET','shop:secrets','key')} 0",
+        "EVAL return{redis.call('FLUSHALL')} 0",
+        "EVAL return{redis.call('HGET',KEYS[1],'key')} 1 shop:secrets",
+    ] {
+        let mut words = command.split(' ');
+        let mut asked = redis::cmd(words.next().unwrap());
+        asked.arg(words.collect::<Vec<_>>());
+        let said = asked.query_async::<redis::Value>(&mut connection).await;
+        let refused = said.expect_err(command).to_string();
+        let right = ["NOPERM", "NoPerm", "permission", "not allowed", "can't access", "can't run"]
+            .iter()
+            .any(|it| refused.contains(it));
+        assert!(right, "{command}: {refused}");
+    }
+    assert_eq!(server.say(&["HGET", "shop:secrets", "key"]).text(), "value");
+}
+
 #[tokio::test]
 async fn a_cluster_needs_the_rights_that_are_named_beside_them() {
     let cluster = Cluster::start();

@@ -22,7 +22,7 @@ use futures_util::future::{join, join_all};
 use tokio::sync::watch as signal;
 use tokio::task::JoinHandle;
 
-use crate::admin::{self, AdminListener, Tokens};
+use crate::admin::{self, AdminListener, Patience, Tokens};
 use crate::backend::{self, Opened, ServerClocks};
 use crate::config::{Config, LateName, ProviderName, Role};
 use crate::hot::{self, Bound, Front, PublicListener};
@@ -159,13 +159,7 @@ impl App {
             Arc::new(Watchdog::new(config.server.recorder_stall_max, Arc::new(SystemClock::new())))
         });
         let bound = bind(config)?;
-        let keeper = config.server.roles.contains(&Role::Keeper);
-        let payments = if bound.is_some() || keeper {
-            let listener = bound.as_ref().map(|bound| bound.address);
-            Payments::open(config, listener, &shared.backends.clock)?.map(Arc::new)
-        } else {
-            None
-        };
+        let payments = payments(config, bound.as_ref(), &shared)?;
         let mut measured = workers(&shared, &observed, limits, config, watchdog.as_ref());
         if let Some(payments) = &payments {
             measured.extend(payment_workers(payments, &shared, &observed, config));
@@ -193,9 +187,11 @@ impl App {
             staff: Arc::default(),
             key_sets,
         };
-        let admin = AdminListener::bind(config.admin.listen, metrics, staff, Arc::clone(&readiness))
-            .await
-            .map_err(|error| taken(error, config.admin.listen, "admin.listen"))?;
+        let patience = Patience { head: config.server.idle_timeout, body: config.server.body_timeout };
+        let admin =
+            AdminListener::bind(config.admin.listen, patience, metrics, staff, Arc::clone(&readiness))
+                .await
+                .map_err(|error| taken(error, config.admin.listen, "admin.listen"))?;
         let admin_address = admin.address;
         let admin_stop = signal::Sender::new(false);
         let admin = spawn(admin.serve(admin_stop.subscribe()));
@@ -283,6 +279,19 @@ fn bind(config: &Config) -> anyhow::Result<Option<Bound>> {
     }
     let bound = hot::bind(&config.server);
     bound.map(Some).map_err(|error| taken(error, config.server.listen, "server.listen"))
+}
+
+/// The provider of payments, for those who let buyers pay or look after what they paid.
+fn payments(
+    config: &Config,
+    bound: Option<&Bound>,
+    shared: &Shared,
+) -> anyhow::Result<Option<Arc<Payments>>> {
+    if bound.is_none() && !config.server.roles.contains(&Role::Keeper) {
+        return Ok(None);
+    }
+    let listener = bound.map(|bound| bound.address);
+    Ok(Payments::open(config, listener, &shared.backends.clock)?.map(Arc::new))
 }
 
 /// How far behind may be what stands behind the gate.

@@ -16,7 +16,7 @@ use reqwest::redirect::Policy;
 
 use crate::config::Config;
 
-/// Least time between two readings of the set: a token may name any key that is not known.
+/// Least time between two readings for tokens that name unknown keys, of which there may be any number.
 const GAP: Duration = Duration::from_secs(30);
 
 /// Longest set that is read, in bytes.

@@ -32,14 +32,29 @@ async fn buy(shop: &Shop, sale: &Sale, token: &str) -> Reply {
     shop.ask("POST", &purchase_path(&sale.item), &[("authorization", bearer.as_str())], b"").await
 }
 
+/// A click with a token by this key. When a story has moved the clock by minutes, the ledger looks silent
+/// until the watch has asked it again: BUSY is no answer here.
 async fn buys(shop: &Shop, sale: &Sale, key: &SigningKey, user: &str) -> Reply {
-    buy(shop, sale, &key.sign(&claims(shop, user)).unwrap()).await
+    let mut reply = None;
+    until("somebody takes orders", async || {
+        let answer = buy(shop, sale, &key.sign(&claims(shop, user)).unwrap()).await;
+        let busy = answer.status == 503 && answer.text("error") == "BUSY";
+        reply = Some(answer);
+        !busy
+    })
+    .await;
+    reply.unwrap()
 }
 
 /// A shop whose tokens come from this provider.
 async fn shop_of(issuer: &Issuer) -> Shop {
+    shop_with_patience(issuer, "20s").await
+}
+
+async fn shop_with_patience(issuer: &Issuer, patience: &str) -> Shop {
     let url = issuer.url();
-    let settings = [("gate.jwt.secret", ""), ("gate.jwt.jwks_url", &url), ("gate.jwt.jwks_timeout", "300ms")];
+    let settings =
+        [("gate.jwt.secret", ""), ("gate.jwt.jwks_url", &url), ("gate.jwt.jwks_timeout", patience)];
     Shop::open_with(&settings).await
 }
 
@@ -58,7 +73,7 @@ async fn a_provider_that_says_nothing_holds_up_nobody_and_lets_nobody_in() {
     let one = key("one");
     let issuer = Issuer::start(&[&one]).unwrap();
     issuer.say(Says::Silence);
-    let shop = shop_of(&issuer).await;
+    let shop = shop_with_patience(&issuer, "1s").await;
     let sale = shop.sale(5).await;
     let refused = buys(&shop, &sale, &one, "alice").await;
     refused.refused(503, "NOT_READY");
@@ -69,10 +84,13 @@ async fn a_provider_that_says_nothing_holds_up_nobody_and_lets_nobody_in() {
     let ready = shop.ask("GET", "/readyz", &[], b"").await;
     assert!(ready.status == 503 && ready.said().contains("gate.jwt.jwks_url"), "{}", ready.said());
 
-    until_read(&shop, "failed", 1).await;
     issuer.offer(&[&one]);
-    shop.advance(Duration::from_secs(2));
-    until_keys(&shop, 1).await;
+    // However often the silence was met, it is asked again.
+    until("the keys are taken", async || {
+        shop.advance(GAP);
+        shop.metrics().await.contains("doorbuster_token_keys 1\n")
+    })
+    .await;
     buys(&shop, &sale, &one, "alice").await.accepted();
     assert_eq!(shop.ask("GET", "/readyz", &[], b"").await.status, 200);
     shop.finish().await;
@@ -116,6 +134,8 @@ async fn ten_thousand_unknown_keys_have_the_set_read_once_in_thirty_seconds() {
     for number in 0..10_000 {
         if number == 5_000 {
             shop.advance(GAP);
+            // A clock that was moved so far makes the ledger look silent for a moment.
+            buys(&shop, &sale, &one, "bob").await;
         }
         let token = if number % 100 == 0 {
             // Rightly signed, and yet by a key that nobody knows.
@@ -156,7 +176,7 @@ async fn a_provider_that_fails_or_lies_changes_nothing() {
         Says::Body(r#"{"keys":[]}"#.to_owned()),
         Says::Body("[".repeat(100_000)),
         Says::Body(format!(r#"{{"keys":[],"x":"{}"}}"#, "x".repeat(300 * 1024))),
-        Says::Silence,
+        Says::Body(r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"one","x":"AA","y":"AA"}]}"#.to_owned()),
     ] {
         issuer.say(says.clone());
         shop.advance(REFRESH);
@@ -181,6 +201,7 @@ async fn a_token_that_says_where_its_key_is_is_not_believed() {
     buy(&shop, &sale, &forged).await.refused(401, "UNAUTHENTICATED");
     shop.advance(REFRESH);
     until_read(&shop, "unchanged", 1).await;
+    buys(&shop, &sale, &one, "alice").await.accepted();
     buy(&shop, &sale, &forged).await.refused(401, "UNAUTHENTICATED");
     assert_eq!((other.asked(), issuer.asked()), (0, 2));
     shop.finish().await;

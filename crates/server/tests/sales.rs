@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sha2::Digest;
 
-use shop::http::{Line, request};
+use shop::http::request;
 use shop::{FLAG_LIFE, Offer, Shop, WINDOW, refusal, until};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -317,7 +317,7 @@ async fn no_page_of_another_origin_may_speak_for_the_staff() {
         ("GET", "/admin/api/sales"),
         ("GET", "/livez"),
     ] {
-        let mut line = Line::connect(shop.app().admin_address).await.unwrap();
+        let mut line = shop.staff_line().await;
         line.send(&request(method, path, &asked, b"")).await.unwrap();
         let reply = line.reply(false).await.unwrap();
         let allowing: Vec<_> = ["origin", "methods", "headers", "credentials"]

@@ -224,3 +224,38 @@ async fn ten_thousand_pipelined_requests_are_answered_in_order_or_dropped_and_hu
     }
     shop.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_slow_or_silent_does_not_hold_the_staff_out() {
+    // A head may take as long as a connection may idle: here both are short.
+    let shop = Shop::open_with(&[("server.idle_timeout", "400ms"), ("server.body_timeout", "400ms")]).await;
+    let operator = shop.operator();
+    let headers = [
+        ("authorization", operator.as_str()),
+        ("content-type", "application/json"),
+        ("content-length", "100"),
+    ];
+    let slow_body = request("POST", "/admin/api/sales", &headers, b"");
+    let mut line = shop.staff_line().await;
+    line.send(&slow_body).await.unwrap();
+    let heard = line.rest(SOON).await;
+    assert_eq!((heard.status(), heard.closed), (408, true), "{}", heard.text());
+    let stranger = request("POST", "/admin/api/sales", &headers[1..], b"");
+    let mut line = shop.staff_line().await;
+    line.send(&stranger).await.unwrap();
+    let heard = line.rest(SOON).await;
+    assert_eq!((heard.status(), heard.closed), (401, true), "{}", heard.text());
+
+    let heard = trickle(shop.staff_line().await, &slow_body).await;
+    assert!(heard.closed && heard.answers() == 0, "{}", heard.text());
+
+    // More than there are places, all silent.
+    let mut silent = Vec::new();
+    for _ in 0..400 {
+        silent.push(shop.staff_line().await);
+    }
+    shop::until("the staff is let in again", async || shop.admin.sales().await.is_ok()).await;
+    let ends = join_all(silent.into_iter().map(|line| line.rest(SOON))).await;
+    assert!(ends.iter().all(|heard| heard.closed && heard.bytes.is_empty()));
+    shop.finish().await;
+}

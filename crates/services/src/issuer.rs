@@ -31,6 +31,8 @@ pub struct SigningKey {
     pub id: String,
     /// The public key in PEM; empty for a secret.
     pub public_pem: String,
+    /// The private key in PEM; empty for a secret.
+    pub private_pem: String,
     /// The public key as a JWK with its id and algorithm.
     pub jwk: Value,
     algorithm: Algorithm,
@@ -75,7 +77,14 @@ impl SigningKey {
         let mut jwk = serde_json::to_value(Jwk::from_encoding_key(&key, algorithm)?)?;
         jwk["kid"] = json!(id);
         jwk["use"] = json!("sig");
-        Ok(Self { id: id.to_owned(), public_pem: pem("PUBLIC KEY", &public), jwk, algorithm, key })
+        Ok(Self {
+            id: id.to_owned(),
+            public_pem: pem("PUBLIC KEY", &public),
+            private_pem: private,
+            jwk,
+            algorithm,
+            key,
+        })
     }
 
     /// A secret for HS256, HS384 or HS512.
@@ -85,7 +94,14 @@ impl SigningKey {
     pub fn secret(id: &str, algorithm: Algorithm, secret: &[u8]) -> Result<Self> {
         let key = EncodingKey::from_secret(secret)?;
         let jwk = json!({"kty": "oct", "kid": id, "k": base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(secret)});
-        Ok(Self { id: id.to_owned(), public_pem: String::new(), jwk, algorithm, key })
+        Ok(Self {
+            id: id.to_owned(),
+            public_pem: String::new(),
+            private_pem: String::new(),
+            jwk,
+            algorithm,
+            key,
+        })
     }
 
     /// A token with these claims, naming this key.

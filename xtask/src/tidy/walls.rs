@@ -45,13 +45,14 @@ const LIBRARIES: [(&[&str], &[&str], &str); 6] = [
         &["tokio::spawn", "tokio::task::spawn", "tokio::task::spawn_local"],
         &[
             "crates/engine/src/workers/mod.rs",
+            "crates/server/src/admin/listener.rs",
             "crates/server/src/app.rs",
             "crates/server/src/hot/core.rs",
             "crates/engine/examples/",
             "crates/loadtest/",
             "crates/chaos/",
         ],
-        "tasks start in workers/mod.rs, app.rs and hot/core.rs only, behind a permit",
+        "tasks start in workers/mod.rs, app.rs, hot/core.rs and admin/listener.rs only, behind a permit",
     ),
 ];
 

@@ -122,8 +122,22 @@ impl JwtVerifier {
     /// # Errors
     /// [`BadToken`], in words that help no forger.
     pub fn verify(&self, token: &[u8], now: Timestamp) -> Result<UserId, BadToken> {
+        self.verify_if(token, now, || Ok(()))
+    }
+
+    /// The same, asking `may_check` before it does what is dear: a check by a public key, of a token that
+    /// was not seen to be good before.
+    ///
+    /// # Errors
+    /// [`BadToken`], or what `may_check` says.
+    pub fn verify_if<E: From<BadToken>>(
+        &self,
+        token: &[u8],
+        now: Timestamp,
+        may_check: impl FnOnce() -> Result<(), E>,
+    ) -> Result<UserId, E> {
         if token.len() > TOKEN_MAX {
-            return Err(BadToken::Invalid);
+            return Err(BadToken::Invalid.into());
         }
         let set = self.keys.load();
         let name = set.keys.are_public().then(|| Name::of(token));
@@ -132,7 +146,11 @@ impl JwtVerifier {
             self.in_time(span, now)?;
             return Ok(user);
         }
-        let (user, span) = self.read(token, self.key_of(token, &set.keys)?)?;
+        let key = self.key_of(token, &set.keys)?;
+        if name.is_some() {
+            may_check()?;
+        }
+        let (user, span) = self.read(token, key)?;
         self.in_time(span, now)?;
         if let Some(name) = name {
             self.verified.get_or_init(Verified::default).put(name, set.number, user.clone(), span);
@@ -145,16 +163,15 @@ impl JwtVerifier {
         if keys.is_empty() {
             return Err(BadToken::NoKeys);
         }
-        if let Some(key) = keys.nameless_alone() {
+        if let Some(key) = keys.secret_alone() {
             return Ok(key);
         }
         let header = jsonwebtoken::decode_header(token).map_err(|_| BadToken::Invalid)?;
-        keys.find(header.kid.as_deref()).ok_or_else(|| {
-            if header.kid.is_some() {
-                self.unknown.store(true, Ordering::Relaxed);
-            }
-            BadToken::Invalid
-        })
+        let kid = header.kid.as_deref();
+        if !keys.has(kid) {
+            self.unknown.store(true, Ordering::Relaxed);
+        }
+        keys.find(kid).filter(|key| key.signs_by(header.alg)).ok_or(BadToken::Invalid)
     }
 
     /// What a token says that this key has signed.

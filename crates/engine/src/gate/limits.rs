@@ -13,7 +13,7 @@ use super::address::{Caller, client_of};
 use crate::order::UserId;
 
 /// Cells in each of a table's two rows; eight bytes each.
-const CELLS: usize = 1 << 18;
+const CELLS: usize = 1 << 17;
 
 /// How many /64 of one /48 may be as busy as each may be alone.
 const NETWORKS: u32 = 16;
@@ -67,11 +67,15 @@ pub struct TooOften {
 
 /// The limits of one process; its cores share them.
 pub struct Limits {
-    address: Table,
-    network: Table,
+    clicks: ByAddress,
+    /// Tokens that were not good.
+    bad_tokens: ByAddress,
+    /// The same of tokens that name a holder while an item is flagged as sold out. Apart, so that what others
+    /// hear does not tell whose name a forged token had.
+    bad_holders: ByAddress,
     user: Table,
-    others: Table,
-    bad_tokens: Table,
+    reads: Table,
+    changes: Table,
     exempt: Vec<IpNet>,
     trusted_proxies: Vec<IpNet>,
 }
@@ -110,16 +114,13 @@ impl Limits {
     /// Limits as `options` say.
     pub fn new(options: LimitOptions) -> Self {
         let LimitOptions { address, user, others, bad_tokens, exempt, trusted_proxies } = options;
-        let times = |rate: Rate| Rate {
-            per_second: rate.per_second.saturating_mul(NETWORKS),
-            burst: rate.burst.saturating_mul(NETWORKS),
-        };
         Self {
-            address: Table::new("address", address),
-            network: Table::new("network", times(address)),
+            clicks: ByAddress::new("address", "network", address),
+            bad_tokens: ByAddress::new("bad_token", "bad_token_network", bad_tokens),
+            bad_holders: ByAddress::new("bad_token", "bad_token_network", bad_tokens),
             user: Table::new("user", user),
-            others: Table::new("user-reads", others),
-            bad_tokens: Table::new("bad-tokens", bad_tokens),
+            reads: Table::new("other", others),
+            changes: Table::new("other", others),
             exempt,
             trusted_proxies,
         }
@@ -142,35 +143,87 @@ impl Limits {
         !self.trusted_proxies.is_empty()
     }
 
-    /// The client's address, if it has limits.
+    /// Whether this peer is believed when it says whom it speaks for.
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|net| net.contains(&peer.to_canonical()))
+    }
+
+    /// The client's address, if it has limits. A proxy that does not say whom it speaks for has them
+    /// whatever is exempt: it stands for strangers.
     pub(super) fn client(&self, caller: Caller<'_>) -> Option<IpAddr> {
         let client = client_of(caller, &self.trusted_proxies);
-        (!self.exempt.iter().any(|net| net.contains(&client))).then_some(client)
+        let is_in = |nets: &[IpNet]| nets.iter().any(|net| net.contains(&client));
+        let exempt = is_in(&self.exempt) && !is_in(&self.trusted_proxies);
+        (!exempt).then_some(client)
     }
 
-    /// Whether a token from this address is looked at.
-    pub(super) fn may_show_tokens(&self, client: Option<IpAddr>, now: Duration) -> Result<(), TooOften> {
-        client.map_or(Ok(()), |client| self.bad_tokens.look(&Place::of(client), now))
+    /// Whether a token from this address is checked.
+    pub(super) fn may_check(
+        &self,
+        client: Option<IpAddr>,
+        flagged: bool,
+        now: Duration,
+    ) -> Result<(), TooOften> {
+        let table = if flagged { &self.bad_holders } else { &self.bad_tokens };
+        client.map_or(Ok(()), |client| table.look(client, now))
     }
 
-    /// A token from this address was not good.
-    pub(super) fn note_bad_token(&self, client: Option<IpAddr>, now: Duration) {
+    /// A token from this address was checked and is not good.
+    pub(super) fn note_bad_token(&self, client: Option<IpAddr>, flagged: bool, now: Duration) {
+        let table = if flagged { &self.bad_holders } else { &self.bad_tokens };
         if let Some(client) = client {
-            let _ = self.bad_tokens.take(&Place::of(client), now);
+            table.take(client, now);
         }
     }
 
-    /// Counts a click.
+    /// Counts a click, against all limits or, where one is used up, none.
     pub(super) fn click(&self, client: Option<IpAddr>, user: &UserId, now: Duration) -> Result<(), TooOften> {
-        self.user.take(user.as_bytes(), now)?;
-        let Some(client) = client else { return Ok(()) };
-        self.address.take(&Place::of(client), now)?;
-        Place::around(client).map_or(Ok(()), |network| self.network.take(&network, now))
+        self.user.look(user.as_bytes(), now)?;
+        if let Some(client) = client {
+            self.clicks.look(client, now)?;
+            self.clicks.take(client, now);
+        }
+        self.user.take(user.as_bytes(), now);
+        Ok(())
     }
 
-    /// Counts another request of a user.
-    pub(super) fn other(&self, user: &UserId, now: Duration) -> Result<(), TooOften> {
-        self.others.take(user.as_bytes(), now)
+    /// Counts another request of a user: whoever looks too often can still pay and cancel.
+    pub(super) fn other(&self, user: &UserId, changes: bool, now: Duration) -> Result<(), TooOften> {
+        let table = if changes { &self.changes } else { &self.reads };
+        table.look(user.as_bytes(), now)?;
+        table.take(user.as_bytes(), now);
+        Ok(())
+    }
+}
+
+/// Counters of one limit by address, and by what is around an address.
+struct ByAddress {
+    one: Table,
+    network: Table,
+}
+
+impl ByAddress {
+    fn new(policy: &'static str, network: &'static str, rate: Rate) -> Self {
+        let wide = Rate {
+            per_second: rate.per_second.saturating_mul(NETWORKS),
+            burst: rate.burst.saturating_mul(NETWORKS),
+        };
+        Self { one: Table::new(policy, rate), network: Table::new(network, wide) }
+    }
+
+    /// The network first: a busy one does not even fill the cells of its addresses.
+    fn look(&self, client: IpAddr, now: Duration) -> Result<(), TooOften> {
+        if let Some(network) = Place::around(client) {
+            self.network.look(&network, now)?;
+        }
+        self.one.look(&Place::of(client), now)
+    }
+
+    fn take(&self, client: IpAddr, now: Duration) {
+        if let Some(network) = Place::around(client) {
+            self.network.take(&network, now);
+        }
+        self.one.take(&Place::of(client), now);
     }
 }
 
@@ -205,29 +258,25 @@ impl Table {
         [&rows[0][place(hash)], &rows[1][place(hash >> 32)]]
     }
 
+    /// Whether one more is allowed.
     fn look(&self, key: &(impl Hash + ?Sized), now: Duration) -> Result<(), TooOften> {
         let Some(rows) = &self.rows else { return Ok(()) };
-        self.owes(self.cells(rows, key), nanoseconds(now))
-    }
-
-    fn owes(&self, cells: [&AtomicU64; 2], now: u64) -> Result<(), TooOften> {
+        let cells = self.cells(rows, key);
         let paid_until = cells.map(|cell| cell.load(Ordering::Relaxed)).into_iter().min().unwrap_or(0);
-        let owed = paid_until.saturating_sub(now);
+        let owed = paid_until.saturating_sub(nanoseconds(now));
         if owed <= self.credit {
             return Ok(());
         }
         Err(TooOften { policy: self.policy, rate: self.rate, wait: Duration::from_nanos(owed - self.credit) })
     }
 
-    fn take(&self, key: &(impl Hash + ?Sized), now: Duration) -> Result<(), TooOften> {
-        let Some(rows) = &self.rows else { return Ok(()) };
-        let (cells, now) = (self.cells(rows, key), nanoseconds(now));
-        self.owes(cells, now)?;
-        for cell in cells {
-            let later = |paid_until: u64| Some(paid_until.max(now).saturating_add(self.cost));
+    /// Counts one.
+    fn take(&self, key: &(impl Hash + ?Sized), now: Duration) {
+        let Some(rows) = &self.rows else { return };
+        for cell in self.cells(rows, key) {
+            let later = |paid_until: u64| Some(paid_until.max(nanoseconds(now)).saturating_add(self.cost));
             let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
         }
-        Ok(())
     }
 }
 
@@ -313,15 +362,72 @@ mod tests {
     #[test]
     fn bad_tokens_close_the_door_for_their_address_alone() {
         let limits = limits(RATE);
-        let (evil, good) = (Some("203.0.113.9".parse().unwrap()), Some("203.0.113.10".parse().unwrap()));
+        let address = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+        let (evil, good) = (address("203.0.113.9"), address("203.0.113.10"));
+        let (start, later) = (Duration::ZERO, Duration::from_millis(500));
         for _ in 0..5 {
-            assert!(limits.may_show_tokens(evil, Duration::ZERO).is_ok());
-            limits.note_bad_token(evil, Duration::ZERO);
+            assert!(limits.may_check(evil, false, start).is_ok());
+            limits.note_bad_token(evil, false, start);
         }
-        assert_eq!(limits.may_show_tokens(evil, Duration::ZERO).unwrap_err().policy, "bad-tokens");
-        assert!(limits.may_show_tokens(good, Duration::ZERO).is_ok());
-        assert!(limits.may_show_tokens(evil, Duration::from_millis(500)).is_ok());
-        assert!(limits.may_show_tokens(None, Duration::ZERO).is_ok());
+        assert_eq!(limits.may_check(evil, false, start).unwrap_err().policy, "bad_token");
+        assert!(limits.may_check(evil, true, start).is_ok(), "a count of its own");
+        assert!(limits.may_check(good, false, start).is_ok() && limits.may_check(None, false, start).is_ok());
+        assert!(limits.may_check(evil, false, later).is_ok());
+        // 65,535 subnets of one /48.
+        let subnets = (1..=u16::MAX).map(|n| address(&format!("2001:db8:7:{n:x}::1")));
+        let checked = subnets.filter(|it| {
+            let may = limits.may_check(*it, false, start).is_ok();
+            if may {
+                limits.note_bad_token(*it, false, start);
+            }
+            may
+        });
+        assert_eq!(checked.count(), 80);
+    }
+
+    #[test]
+    fn a_proxy_that_does_not_say_for_whom_it_speaks_is_not_exempt() {
+        let client = |trusted: &str, forwarded: Option<&str>| {
+            let options = LimitOptions {
+                address: RATE,
+                user: Rate::NONE,
+                others: Rate::NONE,
+                bad_tokens: RATE,
+                exempt: vec!["127.0.0.0/8".parse().unwrap()],
+                trusted_proxies: vec![trusted.parse().unwrap()],
+            };
+            let peer = std::net::Ipv4Addr::LOCALHOST.into();
+            Limits::new(options).client(Caller { peer, forwarded: forwarded.map(str::as_bytes) })
+        };
+        assert_eq!(client("10.0.0.0/8", None), None, "somebody on this machine");
+        for nothing in [None, Some(""), Some("unknown")] {
+            assert!(client("127.0.0.1/32", nothing).is_some(), "{nothing:?}");
+        }
+        assert!(client("127.0.0.1/32", Some("198.51.100.1")).is_some());
+        assert_eq!(client("127.0.0.1/32", Some("127.0.0.2")), None);
+    }
+
+    #[test]
+    fn what_one_limit_refuses_is_charged_to_no_other() {
+        let rate = |burst| Rate { per_second: 1, burst };
+        let options = LimitOptions {
+            address: rate(3),
+            user: rate(5),
+            others: Rate::NONE,
+            bad_tokens: Rate::NONE,
+            exempt: Vec::new(),
+            trusted_proxies: Vec::new(),
+        };
+        let limits = Limits::new(options);
+        let office = Some("203.0.113.9".parse().unwrap());
+        for click in 0..100 {
+            assert_eq!(limits.click(office, &sample::user(1), Duration::ZERO).is_ok(), click < 3);
+        }
+        let elsewhere = Some("203.0.113.10".parse().unwrap());
+        assert!(
+            limits.click(elsewhere, &sample::user(1), Duration::ZERO).is_ok(),
+            "two are left of his five"
+        );
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! or allocation.
 //!
 //! Which refusal wins, in this order: no such item, no token, outside the window, flagged sold out,
-//! not taking orders, bad token, too often, bad request.
+//! not taking orders, bad token, too often, bad request. An address whose bad tokens are too many hears
+//! "too often" for each that would have to be checked by a public key.
 
 mod address;
 mod jwt;
@@ -17,6 +18,7 @@ pub use jwt::{
 
 pub use limits::{LimitOptions, Limits, Rate, TooOften};
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -140,6 +142,12 @@ pub enum NotAdmitted {
     TooOften(TooOften),
 }
 
+impl From<BadToken> for NotAdmitted {
+    fn from(bad: BadToken) -> Self {
+        Self::BadToken(bad)
+    }
+}
+
 impl From<NotAdmitted> for Refusal {
     fn from(not: NotAdmitted) -> Self {
         match not {
@@ -149,7 +157,8 @@ impl From<NotAdmitted> for Refusal {
     }
 }
 
-/// One core's gate. Flags and winners are the core's own, so cores share no lock.
+/// One core's gate. Flags and winners are the core's own; what cores share (keys, limits, good tokens) has no
+/// lock, or one for each of many thousand places.
 pub struct Gate {
     catalog: Arc<ArcSwap<Catalog>>,
     tokens: Arc<JwtVerifier>,
@@ -200,26 +209,28 @@ impl Gate {
             return Err(Refusal::Busy);
         }
         let (client, now) = (self.limits.client(attempt.caller), self.clock.monotonic());
-        let user = if flagged {
+        let user = match self.verify(bearer, client, flagged) {
+            Ok(user) => user,
             // It names a holder. A forged one learns nothing about who bought, not even by a limit.
-            self.tokens.verify(bearer, self.clock.now()).map_err(|_| Refusal::SoldOut)?
-        } else {
-            self.verify(bearer, client)?
+            Err(_) if flagged => return Err(Refusal::SoldOut),
+            Err(not) => return Err(not.into()),
         };
         self.limits.click(client, &user, now).map_err(Refusal::TooOften)?;
         self.claim(attempt, sale, user)
     }
 
     /// Who a token belongs to. Whoever sends many that are not good costs no more signature checks.
-    fn verify(&self, bearer: &[u8], client: Option<IpAddr>) -> Result<UserId, NotAdmitted> {
-        let now = self.clock.monotonic();
-        self.limits.may_show_tokens(client, now).map_err(NotAdmitted::TooOften)?;
-        self.tokens.verify(bearer, self.clock.now()).map_err(|bad| {
-            if bad != BadToken::NoKeys {
-                self.limits.note_bad_token(client, now);
-            }
-            NotAdmitted::BadToken(bad)
-        })
+    fn verify(&self, bearer: &[u8], client: Option<IpAddr>, flagged: bool) -> Result<UserId, NotAdmitted> {
+        let (now, checked) = (self.clock.monotonic(), Cell::new(false));
+        let verified = self.tokens.verify_if(bearer, self.clock.now(), || {
+            self.limits.may_check(client, flagged, now).map_err(NotAdmitted::TooOften)?;
+            checked.set(true);
+            Ok(())
+        });
+        if verified.is_err() && checked.get() {
+            self.limits.note_bad_token(client, flagged, now);
+        }
+        verified
     }
 
     /// By the stock's clock as far as it is known: a gateway whose own clock is wrong says the same as
@@ -275,13 +286,18 @@ impl Gate {
         })
     }
 
-    /// Who asks for something else than a purchase.
+    /// Who asks for something else than a purchase, to look at or, with `changes`, to change something.
     ///
     /// # Errors
     /// [`NotAdmitted`] when the token is not good now, or the user or the address comes too often.
-    pub fn authenticate(&self, bearer: &[u8], caller: Caller<'_>) -> Result<UserId, NotAdmitted> {
-        let user = self.verify(bearer, self.limits.client(caller))?;
-        self.limits.other(&user, self.clock.monotonic()).map_err(NotAdmitted::TooOften)?;
+    pub fn authenticate(
+        &self,
+        bearer: &[u8],
+        caller: Caller<'_>,
+        changes: bool,
+    ) -> Result<UserId, NotAdmitted> {
+        let user = self.verify(bearer, self.limits.client(caller), false)?;
+        self.limits.other(&user, changes, self.clock.monotonic()).map_err(NotAdmitted::TooOften)?;
         Ok(user)
     }
 

@@ -1,7 +1,7 @@
 //! The simulation: seeded lists of operations and faults over the real engine, the real recorder,
 //! ledger and log, on a disk that forgets what was not made durable.
 //!
-//! `DOORBUSTER_SIMULATION_SEEDS` says how many seeds are run (2,000 unless said otherwise),
+//! `DOORBUSTER_SIMULATION_SEEDS` says how many seeds are run (1,200 unless said otherwise),
 //! `DOORBUSTER_SIMULATION_FIRST` which is the first. A seed that fails prints its operations;
 //! keep it in `reproductions.rs`.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]

@@ -2,6 +2,7 @@
 
 mod dead_letters;
 mod events;
+mod listener;
 mod orders;
 mod payments;
 mod refunds;
@@ -11,8 +12,10 @@ mod tokens;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, to_bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::{Next, from_fn_with_state};
@@ -23,6 +26,7 @@ use doorbuster_engine::engine::Shared;
 use doorbuster_engine::operate::Operations;
 use doorbuster_engine::workers::Watch;
 use doorbuster_wire::{AuditFinding, AuditReport};
+use http_body_util::LengthLimitError;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -33,9 +37,13 @@ use crate::metrics::{Metrics, count_requests};
 use crate::problem;
 use crate::request_id::{RequestId, RequestIds};
 
+pub(crate) use listener::Patience;
 pub(crate) use sales::check_draft;
 pub use tokens::{Member, Role, Tokens, token_file};
 pub(crate) use tokens::{first_token, is_name, made};
+
+/// Most bytes of a request's body.
+const BODY_MAX: usize = 1024 * 1024;
 
 /// What the staff's routes need.
 #[derive(Clone)]
@@ -47,6 +55,7 @@ pub(crate) struct AdminState {
     tokens: Arc<Tokens>,
     request_ids: Arc<RequestIds>,
     readiness: Arc<Readiness>,
+    body_timeout: Duration,
 }
 
 impl AdminState {
@@ -62,6 +71,7 @@ impl AdminState {
 pub(crate) struct AdminListener {
     pub(crate) address: SocketAddr,
     listener: TcpListener,
+    patience: Patience,
     state: AdminState,
 }
 
@@ -69,6 +79,7 @@ impl AdminListener {
     /// Binds the address.
     pub(crate) async fn bind(
         address: SocketAddr,
+        patience: Patience,
         metrics: Metrics,
         tokens: Tokens,
         readiness: Arc<Readiness>,
@@ -84,19 +95,14 @@ impl AdminListener {
             tokens: Arc::new(tokens),
             request_ids: Arc::new(RequestIds::new()),
             readiness,
+            body_timeout: patience.body,
         };
-        Ok(Self { address, listener, state })
+        Ok(Self { address, listener, patience, state })
     }
 
     /// Serves the staff until `stop` turns true and running requests have ended.
-    pub(crate) async fn serve(self, mut stop: watch::Receiver<bool>) {
-        let stopped = async move {
-            let _ = stop.wait_for(|stopped| *stopped).await;
-        };
-        let serve = axum::serve(self.listener, router(self.state)).with_graceful_shutdown(stopped);
-        if let Err(error) = serve.await {
-            tracing::error!(%error, "the staff's listener failed");
-        }
+    pub(crate) async fn serve(self, stop: watch::Receiver<bool>) {
+        listener::serve(self.listener, router(self.state), self.patience, stop).await;
     }
 }
 
@@ -133,7 +139,7 @@ fn router(state: AdminState) -> Router {
         .route("/admin/openapi.json", get(docs::staff_document))
         .fallback(|id: RequestId| async move { problem::NOT_FOUND.said_to(id) })
         .method_not_allowed_fallback(|id: RequestId| async move { problem::METHOD_NOT_ALLOWED.said_to(id) })
-        .layer(DefaultBodyLimit::max(1024 * 1024))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(from_fn_with_state(state.clone(), admit))
         .layer(from_fn_with_state(Arc::clone(&state.metrics.staff), count_requests))
         .with_state(state)
@@ -164,6 +170,7 @@ async fn admit(
         return Err(problem::FORBIDDEN.said_to(id));
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let request = whole(request, state.body_timeout, id).await?;
     let mut response = next.run(request).await;
     if let Ok(value) = HeaderValue::from_bytes(&id.digits()) {
         response.headers_mut().insert("x-request-id", value);
@@ -172,6 +179,20 @@ async fn admit(
         tracing::info!(request.id = %id, by = name, role = role.as_str(), %method, path, status = response.status().as_u16(), "the staff changed something");
     }
     Ok(response)
+}
+
+/// The request with its whole body, which a slow sender does not get to hold up.
+async fn whole(request: Request, patience: Duration, id: RequestId) -> Result<Request, ApiError> {
+    let (head, body) = request.into_parts();
+    match tokio::time::timeout(patience, to_bytes(body, BODY_MAX)).await {
+        Ok(Ok(body)) => Ok(Request::from_parts(head, Body::from(body))),
+        Ok(Err(error)) => {
+            let too_long = std::error::Error::source(&error).is_some_and(|it| it.is::<LengthLimitError>());
+            let word = if too_long { problem::CONTENT_TOO_LARGE } else { problem::INVALID_REQUEST };
+            Err(word.said_to(id))
+        }
+        Err(_) => Err(problem::REQUEST_TIMEOUT.said_to(id)),
+    }
 }
 
 /// A member of the staff has no session to renew: other words than a buyer hears.

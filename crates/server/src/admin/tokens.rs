@@ -132,7 +132,7 @@ fn member(line: &str) -> Result<Member, String> {
             }
             _ => {
                 return Err(format!(
-                    "behind the token stand name= (1 to {NAME_MAX} of a-z, 0-9, @ . _ -) and until= alone"
+                    "behind the token stand name= (1 to {NAME_MAX} of a-z, A-Z, 0-9, @ . _ -) and until= alone"
                 ));
             }
         }

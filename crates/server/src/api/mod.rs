@@ -8,7 +8,8 @@ mod sandbox;
 
 pub(crate) use health::{live, readiness_page};
 
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Once};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, State};
@@ -41,6 +42,22 @@ pub(crate) struct ApiState {
     pub(crate) readiness: Arc<Readiness>,
     /// Where buyers pay; `None` where only the staff enters payments.
     pub(crate) payments: Option<Arc<Payments>>,
+    /// Said once: somebody speaks for others who is not known to be a proxy.
+    stranger_told: Arc<Once>,
+}
+
+impl ApiState {
+    /// A proxy that nobody named makes all buyers behind it one client.
+    fn look_at_forwarding(&self, peer: IpAddr, headers: &HeaderMap) {
+        if headers.contains_key("x-forwarded-for") && !self.engine.shared().limits.trusts(peer) {
+            self.stranger_told.call_once(|| {
+                tracing::warn!(
+                    "requests say whom they speak for (X-Forwarded-For) and come from an address that is not in \
+                     server.trusted_proxies: if that is a proxy of yours, name it, or its buyers share its limits"
+                );
+            });
+        }
+    }
 }
 
 /// One core's router.
@@ -50,6 +67,7 @@ pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
         site: Arc::clone(&context.site),
         readiness: Arc::clone(&context.readiness),
         payments: context.payments.clone(),
+        stranger_told: Arc::new(Once::new()),
     };
     let webhook = post(payments::webhook).layer(DefaultBodyLimit::max(payments::WEBHOOK_MAX));
     let mut router = Router::new()
@@ -190,9 +208,11 @@ impl FromRequestParts<ApiState> for Buyer {
         let token =
             header.and_then(crate::purchase::bearer).ok_or_else(|| problem::UNAUTHENTICATED.said_to(id))?;
         let Peer(peer) = parts.extensions.get().copied().ok_or_else(|| problem::INTERNAL.said_to(id))?;
+        state.look_at_forwarding(peer, &parts.headers);
         let forwarded = forwarded(&state.engine, &parts.headers);
         let caller = Caller { peer, forwarded: forwarded.as_deref() };
-        state.engine.gate().authenticate(token, caller).map(Buyer).map_err(|not| match not {
+        let changes = !parts.method.is_safe();
+        state.engine.gate().authenticate(token, caller, changes).map(Buyer).map_err(|not| match not {
             NotAdmitted::BadToken(BadToken::NoKeys) => ApiError::new(crate::purchase::no_keys(), id),
             NotAdmitted::BadToken(BadToken::Invalid | BadToken::Expired | BadToken::Subject) => {
                 problem::UNAUTHENTICATED.said_to(id)

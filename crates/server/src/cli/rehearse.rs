@@ -30,7 +30,7 @@ const REST: Duration = Duration::from_secs(10);
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "Examples:\n  doorbuster rehearse --url http://127.0.0.1:8080 --sale 1 --users 500000 --signing-key-file secret\n  doorbuster rehearse … --report storm.html --assert '202.p99<100ms' --assert 'answers.503==0'\n  doorbuster rehearse … --pay 70 --fail-then-pay 10 --cancel 10 --abandon 10\n  doorbuster rehearse compare before.json after.json --noise 10%\n\nWith shares of winners who pay, the server needs payments.provider = sandbox.\n\nExit code 3 when something was oversold, lost or sold twice, money or units are not where the clients'\nlists say, or the audit found something; 99 when only an assert does not hold."
+    after_help = "Examples:\n  doorbuster rehearse --url http://127.0.0.1:8080 --sale 1 --users 500000 --signing-key-file secret\n  doorbuster rehearse … --report storm.html --assert '202.p99<100ms' --assert 'answers.503==0'\n  doorbuster rehearse … --pay 70 --fail-then-pay 10 --cancel 10 --abandon 10\n  doorbuster rehearse compare before.json after.json --noise 10%\n\nWith shares of winners who pay, the server needs payments.provider = sandbox. From another machine, put\nits address into the server's gate.limits.exempt: all users come from it.\n\nExit code 3 when something was oversold, lost or sold twice, money or units are not where the clients'\nlists say, or the audit found something; 99 when only an assert does not hold."
 )]
 pub(crate) struct RehearseArgs {
     #[command(subcommand)]

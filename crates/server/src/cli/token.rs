@@ -113,6 +113,10 @@ pub(crate) fn run(args: &TokenArgs) -> anyhow::Result<Verdict> {
 fn make(args: &StaffArgs) -> anyhow::Result<Verdict> {
     let file = args.file.display();
     ensure!(is_name(&args.name), "--name needs 1 to 64 of a-z, A-Z, 0-9, @ . _ and -");
+    let is_empty = std::fs::metadata(&args.file).map_or(true, |it| it.len() == 0);
+    if !is_empty {
+        Tokens::read(&args.file).context("nothing was added to it")?;
+    }
     let until = args.lifetime.map(|lifetime| SystemClock::new().now().plus(lifetime));
     let (token, line) = made(args.role, &args.name, until);
     let mut tokens = OpenOptions::new()
@@ -127,7 +131,6 @@ fn make(args: &StaffArgs) -> anyhow::Result<Verdict> {
     let gap = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
     let added = tokens.write_all(format!("{gap}{line}\n").as_bytes()).and_then(|()| tokens.sync_all());
     added.with_context(|| format!("{file} cannot be written to"))?;
-    Tokens::read(&args.file)?;
     output::line(&token);
     Ok(Verdict::Fine)
 }

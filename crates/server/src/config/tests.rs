@@ -284,6 +284,7 @@ fn limits_and_proxies_are_networks_that_make_sense() {
     for (key, value, says) in [
         ("server.trusted_proxies", "0.0.0.0/0", "everybody may say who he is"),
         ("server.trusted_proxies", "10.0.0.0/8,::/0", "everybody may say who he is"),
+        ("server.trusted_proxies", "::ffff:0.0.0.0/96", "everybody may say who he is"),
         ("server.trusted_proxies", "proxy.example", "nor an address"),
         ("gate.limits.exempt", "10.0.0.0/33", "nor an address"),
         ("gate.limits.user_burst", "0", "must be at least 1"),
@@ -292,8 +293,16 @@ fn limits_and_proxies_are_networks_that_make_sense() {
         let error = read(&[], &[(key, value)]).unwrap_err().to_string();
         assert!(error.contains(says), "{key} = {value}: {error}");
     }
-    let proxies =
-        read(&[], &[("server.trusted_proxies", "10.1.2.3, fd00::1/64")]).unwrap().server.trusted_proxies;
-    assert_eq!(proxies.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.1.2.3/32", "fd00::/64"]);
+    let proxies = read(
+        &[],
+        &[("server.trusted_proxies", "10.1.2.3, fd00::1/64, ::ffff:10.0.0.0/104, ::ffff:10.0.0.9")],
+    )
+    .unwrap()
+    .server
+    .trusted_proxies;
+    assert_eq!(
+        proxies.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["10.1.2.3/32", "fd00::/64", "10.0.0.0/8", "10.0.0.9/32"]
+    );
     assert!(read(&[], &[("gate.limits.user_rate", "0"), ("gate.limits.user_burst", "0")]).is_ok());
 }

@@ -340,8 +340,8 @@ fn reachable(listener: SocketAddr) -> SocketAddr {
 /// A secret that all gateways of this shop have.
 fn shared_secret(config: &Config) -> anyhow::Result<Secret> {
     config.jwt_secret().context(
-        "payments.provider = sandbox signs with payments.webhook_secret, or with a secret derived from gate.jwt.secret: \
-         set one of them",
+        "payments.provider = sandbox signs with a secret derived from gate.jwt.secret; without one, set \
+         payments.webhook_secret_file to a file with `whsec_…`",
     )
 }
 

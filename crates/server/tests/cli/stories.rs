@@ -151,6 +151,10 @@ fn a_token_for_the_staff_is_shown_once_and_let_in_by_its_hash() {
             folder.run(&["token", "staff", "--role", role, "--name", name, "--file", "data/admin.token"]);
         assert!(ran.code != 0 && ran.stdout.is_empty(), "{ran:?}");
     }
+    folder.write("broken", "admin short\n");
+    let ran = folder.run(&["token", "staff", "--role", "viewer", "--name", "ada", "--file", "broken"]);
+    assert!(ran.code == 1 && ran.stdout.is_empty() && ran.stderr.contains("nothing was added"), "{ran:?}");
+    assert_eq!(std::fs::read_to_string(folder.path("broken")).expect("it is there"), "admin short\n");
     folder.write("ada", &token);
     let server = folder.serve();
     let staff = Staff { folder: &folder, server: &server };

@@ -363,11 +363,21 @@ impl Shop {
         line.reply(method == "HEAD").await.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
+    /// The Authorization header of an operator.
+    pub(crate) fn operator(&self) -> String {
+        format!("Bearer {}", self.staff.operator)
+    }
+
+    /// A connection to the staff's listener.
+    pub(crate) async fn staff_line(&self) -> Line {
+        Line::connect(self.app().admin_address).await.unwrap()
+    }
+
     /// What the staff's `/metrics` says.
     pub(crate) async fn metrics(&self) -> String {
         let bearer = format!("Bearer {}", self.staff.viewer);
         let headers = [("connection", "close"), ("authorization", bearer.as_str())];
-        let mut line = Line::connect(self.app().admin_address).await.unwrap();
+        let mut line = self.staff_line().await;
         line.send(&request("GET", "/metrics", &headers, b"")).await.unwrap();
         line.reply(false).await.unwrap().said()
     }

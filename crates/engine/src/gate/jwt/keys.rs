@@ -14,8 +14,12 @@ use serde::{Deserialize, Serialize};
 /// Most keys of one set.
 const KEYS_MAX: usize = 100;
 
-/// Fewest bytes of an RSA modulus: 2,048 bits.
-const MODULUS_MIN: usize = 256;
+/// Fewest bits of an RSA modulus.
+const MODULUS_MIN_BITS: usize = 2_048;
+
+/// How a PEM file begins that has a public key and nothing else: a private key or a certificate would be
+/// read as well, and does not belong here.
+const PUBLIC_PEM: [&[u8]; 2] = [b"-----BEGIN PUBLIC KEY-----", b"-----BEGIN RSA PUBLIC KEY-----"];
 
 /// Fewest different bytes of a secret.
 const DIFFERENT_MIN: usize = 8;
@@ -166,6 +170,11 @@ impl JwtKey {
         Self { id: None, algorithm, key, validation }
     }
 
+    /// Whether it is a key of the algorithm that a token says; the token's word chooses nothing.
+    pub(super) fn signs_by(&self, said: Algorithm) -> bool {
+        self.algorithm.inner() == said
+    }
+
     /// The same key under this `kid`.
     #[must_use]
     pub fn named(self, id: String) -> Self {
@@ -201,6 +210,9 @@ impl JwtKey {
     /// # Errors
     /// [`UnusableKey`] when it is none, or the algorithm wants a secret.
     pub fn public(algorithm: JwtAlgorithm, pem: &[u8]) -> Result<Self, UnusableKey> {
+        if !PUBLIC_PEM.iter().any(|label| pem.trim_ascii_start().starts_with(label)) {
+            return Err(UnusableKey::NotPem(algorithm));
+        }
         let key = match algorithm.inner().family() {
             AlgorithmFamily::Hmac => return Err(UnusableKey::OtherKind(algorithm)),
             AlgorithmFamily::Rsa => DecodingKey::from_rsa_pem(pem),
@@ -208,7 +220,7 @@ impl JwtKey {
             AlgorithmFamily::Ed => DecodingKey::from_ed_pem(pem),
         };
         let key = key.map_err(|_| UnusableKey::NotPem(algorithm))?;
-        if !key.try_get_as_bytes().is_ok_and(|bytes| is_long_enough(algorithm, bytes.len())) {
+        if !key.try_get_as_bytes().is_ok_and(|bytes| is_long_enough(algorithm, bytes)) {
             return Err(UnusableKey::NotPem(algorithm));
         }
         Ok(Self::new(algorithm, key))
@@ -237,28 +249,46 @@ impl JwtKey {
         };
         let algorithm = allowed.iter().copied().find(|it| fits(it) && said(it));
         let algorithm = algorithm.ok_or("it is for no algorithm that is allowed here")?;
-        if let AlgorithmParameters::RSA(key) = &jwk.algorithm {
-            let modulus = URL_SAFE_NO_PAD.decode(&key.n).map_err(|_| "its modulus cannot be read")?;
-            if modulus.len() < MODULUS_MIN {
-                return Err("it has fewer than 2048 bits");
-            }
-        }
         let key = DecodingKey::from_jwk(jwk).map_err(|_| "it cannot be read")?;
+        let long_enough = match &jwk.algorithm {
+            AlgorithmParameters::RSA(key) => {
+                URL_SAFE_NO_PAD.decode(&key.n).is_ok_and(|modulus| bits(&modulus) >= MODULUS_MIN_BITS)
+            }
+            _ => key.try_get_as_bytes().is_ok_and(|bytes| is_long_enough(algorithm, bytes)),
+        };
+        if !long_enough {
+            return Err("it is too short");
+        }
         let id = jwk.common.key_id.clone();
         Ok(Self { id, ..Self::new(algorithm, key) })
     }
 }
 
-/// Whether a public key of so many bytes can be one of this algorithm's.
-fn is_long_enough(algorithm: JwtAlgorithm, bytes: usize) -> bool {
+/// Whether these bytes of a public key are as many as the algorithm's have.
+fn is_long_enough(algorithm: JwtAlgorithm, bytes: &[u8]) -> bool {
     match algorithm {
-        JwtAlgorithm::RS256 | JwtAlgorithm::PS256 => bytes > MODULUS_MIN,
+        JwtAlgorithm::RS256 | JwtAlgorithm::PS256 => {
+            modulus(bytes).is_some_and(|modulus| bits(modulus) >= MODULUS_MIN_BITS)
+        }
         // An uncompressed point: a byte and two coordinates.
-        JwtAlgorithm::ES256 => bytes == 65,
-        JwtAlgorithm::ES384 => bytes == 97,
-        JwtAlgorithm::EdDSA => bytes == 32,
+        JwtAlgorithm::ES256 => bytes.len() == 65,
+        JwtAlgorithm::ES384 => bytes.len() == 97,
+        JwtAlgorithm::EdDSA => bytes.len() == 32,
         JwtAlgorithm::HS256 | JwtAlgorithm::HS384 | JwtAlgorithm::HS512 => false,
     }
+}
+
+/// The modulus in the DER of an RSA key, whose lengths have two bytes each as in all that are long enough.
+fn modulus(der: &[u8]) -> Option<&[u8]> {
+    let [0x30, 0x82, _, _, 0x02, 0x82, high, low, rest @ ..] = der else { return None };
+    rest.get(..usize::from(u16::from_be_bytes([*high, *low])))
+}
+
+/// The bits of a number, without the zeros before it.
+fn bits(number: &[u8]) -> usize {
+    let digits = number.iter().position(|byte| *byte != 0).map_or(&[][..], |first| &number[first..]);
+    let zeros = digits.first().map_or(0, |first| first.leading_zeros() as usize);
+    digits.len() * 8 - zeros
 }
 
 /// The keys of one issuer.
@@ -343,12 +373,18 @@ impl JwtKeys {
         self.0.first().is_some_and(|key| !key.algorithm.is_secret())
     }
 
-    /// The only key, when it verifies whatever comes.
-    pub(super) fn nameless_alone(&self) -> Option<&JwtKey> {
+    /// The only key, when it is a secret without a name: whatever comes is checked by it, which is as cheap
+    /// as to look first.
+    pub(super) fn secret_alone(&self) -> Option<&JwtKey> {
         match self.0.as_slice() {
-            [key] if key.id.is_none() => Some(key),
+            [key] if key.id.is_none() && key.algorithm.is_secret() => Some(key),
             _ => None,
         }
+    }
+
+    /// Whether the set says which key this is; a newer set may, where this one does not.
+    pub(super) fn has(&self, kid: Option<&str>) -> bool {
+        self.0.iter().any(|key| key.id.as_deref() == kid) || (kid.is_none() && self.0.len() == 1)
     }
 
     /// The one key that a token with this `kid` may be signed with.

@@ -1,3 +1,5 @@
+use std::cell::Cell;
+
 use doorbuster_services::issuer::SigningKey;
 use jsonwebtoken::Algorithm as Their;
 use serde_json::json;
@@ -25,8 +27,12 @@ fn verifier(keys: JwtKeys) -> JwtVerifier {
     JwtVerifier::new(keys, rules())
 }
 
+fn now() -> Timestamp {
+    Timestamp::from_ms(i64::try_from(NOW * 1_000).unwrap())
+}
+
 fn verify(verifier: &JwtVerifier, token: &str) -> Result<UserId, BadToken> {
-    verifier.verify(token.as_bytes(), Timestamp::from_ms(i64::try_from(NOW * 1_000).unwrap()))
+    verifier.verify(token.as_bytes(), now())
 }
 
 #[test]
@@ -39,7 +45,12 @@ fn every_algorithm_verifies_by_pem_and_by_jwk() {
         let jwk = verifier(of_set(&[&key], &JwtAlgorithm::ALL).unwrap().keys);
         for verifier in [pem, jwk] {
             assert_eq!(verify(&verifier, &token).unwrap().as_str(), "alice", "{ours}");
-            assert_eq!(verify(&verifier, &token).unwrap().as_str(), "alice", "{ours}, remembered");
+            let checked = Cell::new(0);
+            let again = verifier.verify_if(token.as_bytes(), now(), || {
+                checked.set(checked.get() + 1);
+                Ok::<_, BadToken>(())
+            });
+            assert_eq!((again.unwrap().as_str(), checked.get()), ("alice", 0), "{ours} is remembered");
             let stranger = SigningKey::generate("one", theirs).unwrap().sign(&claims()).unwrap();
             assert_eq!(verify(&verifier, &stranger), Err(BadToken::Invalid), "{ours}");
         }
@@ -87,8 +98,9 @@ fn a_kid_chooses_among_the_keys_and_nothing_else() {
         assert!(verify(&verifier, &key.sign(&claims()).unwrap()).is_ok());
     }
     assert_eq!(verify(&verifier, &old.sign_as(Some("new"), &claims()).unwrap()), Err(BadToken::Invalid));
-    assert_eq!(verify(&verifier, &old.sign_as(None, &claims()).unwrap()), Err(BadToken::Invalid));
     assert!(!verifier.take_unknown(), "no unknown key was named");
+    assert_eq!(verify(&verifier, &old.sign_as(None, &claims()).unwrap()), Err(BadToken::Invalid));
+    assert!(verifier.take_unknown(), "one of several keys, and nobody knows which: a newer set may say");
     for kid in ["gone", "", "../../etc/passwd", "'; DROP TABLE orders;--", "\0", "OLD"] {
         assert_eq!(verify(&verifier, &old.sign_as(Some(kid), &claims()).unwrap()), Err(BadToken::Invalid));
         assert!(verifier.take_unknown() && !verifier.take_unknown(), "{kid}");
@@ -140,12 +152,14 @@ fn sets_keep_what_can_be_used_and_say_why_the_rest_is_not() {
     };
     let secret = SigningKey::secret("secret", Their::HS256, SECRET).unwrap();
     let set = json!({"keys": [
+        json!({"kty": "EC", "crv": "P-256", "kid": "short", "x": "AA", "y": "AA"}),
+        json!({"kty": "OKP", "crv": "Ed25519", "kid": "short", "x": "AA"}),
         with("use", json!("enc")), with("n", json!("AQAB")), with("n", json!("!")), with("alg", json!("RS512")),
         with("alg", json!("ES256")), with("kty", json!("magic")), secret.jwk, 7, key.jwk, key.jwk,
         with("kid", json!("two")),
     ]});
     let read = JwtKeys::of_jwks(set.to_string().as_bytes(), &JwtAlgorithm::ALL).unwrap();
-    assert_eq!((read.keys.len(), read.passed_over.len()), (2, 9), "{:?}", read.passed_over);
+    assert_eq!((read.keys.len(), read.passed_over.len()), (2, 11), "{:?}", read.passed_over);
     let only_ed = JwtKeys::of_jwks(set.to_string().as_bytes(), &[JwtAlgorithm::EdDSA]);
     assert_eq!(only_ed.err(), Some(UnusableKey::Number(0)));
     for text in ["", "{}", "[]", r#"{"keys":7}"#, "<html>"] {
@@ -178,6 +192,14 @@ fn keys_that_do_not_go_together_are_refused() {
         assert_eq!(algorithm.as_str().parse(), Ok(algorithm));
     }
     assert!(JwtKey::secret(JwtAlgorithm::RS256, SECRET).is_err());
+    // What the issuer keeps to itself, or wraps around its key, is no public key.
+    for label in ["PRIVATE KEY", "RSA PRIVATE KEY", "CERTIFICATE", "EC PRIVATE KEY"] {
+        let other = rsa.public_pem.replace("PUBLIC KEY", label);
+        let refused = JwtKey::public(JwtAlgorithm::RS256, other.as_bytes());
+        assert_eq!(refused.err(), Some(UnusableKey::NotPem(JwtAlgorithm::RS256)), "{label}");
+    }
+    assert!(JwtKey::public(JwtAlgorithm::RS256, rsa.private_pem.as_bytes()).is_err());
+    assert_eq!([bits(&[0, 0x80]), bits(&[0x7f, 0xff]), bits(&[]), bits(&[0])], [8, 15, 0, 0]);
     assert!("none".parse::<JwtAlgorithm>().is_err());
 }
 
