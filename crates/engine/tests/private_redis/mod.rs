@@ -31,13 +31,17 @@ pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
 /// Waits until `condition` gives something; other tasks go on meanwhile.
 pub(crate) async fn eventually<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
     let mut looks = tokio::time::interval(LOOK);
-    for _ in 0..LOOKS_MAX {
-        looks.tick().await;
-        if let Some(found) = condition().await {
-            return found;
+    let looking = async {
+        loop {
+            looks.tick().await;
+            if let Some(found) = condition().await {
+                return found;
+            }
         }
-    }
-    panic!("waited in vain until {what}");
+    };
+    // By time: one look may take as long as a server that does not answer.
+    let found = tokio::time::timeout(LOOK * LOOKS_MAX, looking).await;
+    found.unwrap_or_else(|_| panic!("waited in vain until {what}"))
 }
 
 /// Lets a server have its way for a while; other tasks go on meanwhile.
@@ -357,6 +361,11 @@ impl Cluster {
             let id = replica.say(&["CLUSTER", "MYID"]).text();
             let slave = |nodes: &str| nodes.lines().any(|line| line.contains(&id) && line.contains("slave"));
             self.nodes.iter().all(|it| slave(&it.say(&["CLUSTER", "NODES"]).text()))
+        });
+        // It is elected by the others: one that knows its master alone would never take its place.
+        until("the replica knows everybody", || {
+            let nodes = replica.say(&["CLUSTER", "NODES"]).text();
+            nodes.lines().filter(|line| line.contains("master") && line.contains(" connected")).count() == 3
         });
         replica
     }
