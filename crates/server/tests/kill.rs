@@ -52,14 +52,9 @@ impl Drop for Program {
     }
 }
 
-fn free_port() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
-
 impl Program {
     fn new(folder: &Path) -> Self {
-        let (public, staff) = (free_port(), free_port());
+        let [public, staff] = doorbuster_services::free_ports().unwrap();
         Self { folder: folder.to_owned(), public, staff, child: None, kills: 0 }
     }
 

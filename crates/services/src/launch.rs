@@ -1,11 +1,13 @@
 //! Starting a server and waiting for its first answer.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -134,16 +136,24 @@ pub(crate) fn says(address: SocketAddr, question: &[u8], answer: &[u8]) -> bool 
     ask().unwrap_or(false)
 }
 
-/// Different ports of the loopback that nobody uses now.
+/// Different ports of the loopback that nobody uses now. None is given twice within this process: whoever
+/// got it may not listen on it yet.
 ///
 /// # Errors
 /// There are not as many.
 pub fn free_ports<const N: usize>() -> Result<[SocketAddr; N]> {
-    // All are held before the first is let go, so that none is given twice.
-    let held: Vec<TcpListener> =
-        (0..N).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect::<std::io::Result<_>>()?;
-    let addresses: Vec<SocketAddr> =
-        held.iter().map(TcpListener::local_addr).collect::<std::io::Result<_>>()?;
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    // All are held until the end, so that the system offers others.
+    let (mut held, mut addresses) = (Vec::new(), Vec::new());
+    while addresses.len() < N {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).context("no port of the loopback is free")?;
+        let address = listener.local_addr()?;
+        if given.insert(address.port()) {
+            addresses.push(address);
+        }
+        held.push(listener);
+    }
     addresses.try_into().ok().context("as many ports as asked for")
 }
 
@@ -185,9 +195,13 @@ mod tests {
     }
 
     #[test]
-    fn free_ports_differ() {
-        let [one, other] = free_ports().expect("there are free ports");
-        assert_ne!(one, other);
+    fn no_port_is_given_twice() {
+        let mut given = BTreeSet::new();
+        // The system offers a port that was let go again sooner or later: one of so many it would.
+        for _ in 0..2_000 {
+            let addresses: [SocketAddr; 2] = free_ports().expect("there are free ports");
+            assert!(addresses.iter().all(|address| given.insert(address.port())), "{addresses:?}");
+        }
     }
 
     #[test]

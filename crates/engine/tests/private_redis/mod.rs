@@ -4,7 +4,7 @@
 pub(crate) mod sale;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -50,9 +50,10 @@ pub(crate) async fn pause(time: Duration) {
     let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, and that nobody else in this process gets.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let [address] = doorbuster_services::free_ports().unwrap();
+    address.port()
 }
 
 /// One server.

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{NextOutcome, Queue, Reader, message};
@@ -136,8 +137,19 @@ impl EmbeddedQueue {
     /// What [`Queue::publish`] reports.
     pub async fn append_bytes(&self, payload: Vec<u8>) -> Result<(), BackendError> {
         let (done, acknowledged) = oneshot::channel();
-        self.appends.try_send(Append { payload: Some(payload), done }).map_err(|_| crowded())?;
+        self.appends
+            .try_send(Append { payload: Some(payload), done })
+            .map_err(|not_sent| refused(&not_sent))?;
         acknowledged.await.unwrap_or_else(|_| Err(writer_stopped()))
+    }
+}
+
+/// Why the writer was not given an order. One that has stopped may take it or not at the very moment it
+/// does: both are the same fault.
+fn refused(not_sent: &TrySendError<Append>) -> BackendError {
+    match not_sent {
+        TrySendError::Full(_) => crowded(),
+        TrySendError::Closed(_) => writer_stopped(),
     }
 }
 
@@ -286,7 +298,7 @@ impl Queue for EmbeddedQueue {
         for acknowledgement in acknowledgements {
             results.push(match acknowledgement {
                 Ok(acknowledged) => acknowledged.await.unwrap_or_else(|_| Err(writer_stopped())),
-                Err(_) => Err(crowded()),
+                Err(not_sent) => Err(refused(&not_sent)),
             });
         }
         results
@@ -389,5 +401,26 @@ impl Reader for EmbeddedReader {
         let from = Position { topic: self.shared.topic.clone(), partition: 0, next };
         self.next = Some(behind);
         Ok(NextOutcome::Batch(Batch { from, next: behind, records }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn append() -> Append {
+        Append { payload: None, done: oneshot::channel().0 }
+    }
+
+    #[test]
+    fn a_writer_that_stopped_is_not_called_busy() {
+        let (appends, waiting) = mpsc::channel(1);
+        assert!(appends.try_send(append()).is_ok());
+        let full = refused(&appends.try_send(append()).err().unwrap());
+        assert_eq!((full.fault, full.to_string().contains("too many")), (Fault::Transient, true), "{full}");
+        drop(waiting);
+        let stopped = refused(&appends.try_send(append()).err().unwrap());
+        let expected = (Fault::Ambiguous, true);
+        assert_eq!((stopped.fault, stopped.to_string().contains("writer stopped")), expected, "{stopped}");
     }
 }
