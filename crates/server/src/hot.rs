@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::config::Server;
 use crate::metrics::CoreFigures;
-pub(crate) use answering::{Peer, forwarded, limit_headers};
+pub(crate) use answering::{Peer, X_FORWARDED_FOR, forwarded, limit_headers};
 
 /// Connections that may wait in the kernel to be accepted.
 pub(crate) const BACKLOG: i32 = 4_096;

@@ -3,6 +3,7 @@
 //! Reading order: [`app`] starts and stops everything, [`hot`] is the public listener with the
 //! purchase path, [`api`] the buyers' other routes, [`admin`] the staff's, [`cli`] the commands.
 
+mod accepting;
 pub mod admin;
 pub mod api;
 pub mod app;

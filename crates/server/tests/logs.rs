@@ -59,6 +59,25 @@ fn an_accepted_order_is_one_line_at_debug() {
 }
 
 #[test]
+fn a_proxy_that_nobody_named_is_told_of_once_and_a_named_one_never() {
+    for (trusted, told) in [("", true), ("127.0.0.1", false)] {
+        let server = Served::start_with(&[&format!("server.trusted_proxies={trusted}"), "server.cores=1"]);
+        let (sale, _) = server.open_sale(10, 1);
+        let path = format!("/api/flash-sales/sales/{sale}/orders");
+        let token = server.token("alice");
+        for _ in 0..20 {
+            let from = "X-Forwarded-For: 198.51.100.7\r\n";
+            assert_eq!(request(server.public, "GET", &path, Some(&token), None, from).status, 200);
+        }
+        let lines = server.stop();
+        let warnings: Vec<&String> =
+            lines.iter().filter(|line| line.contains("server.trusted_proxies")).collect();
+        assert_eq!(warnings.len(), usize::from(told), "{warnings:?}");
+        assert!(lines.iter().all(|line| !line.contains("198.51.100.7")), "an address in the log");
+    }
+}
+
+#[test]
 fn a_flood_of_forged_webhooks_is_no_flood_of_warnings() {
     const MANY: usize = 50;
     let server = Served::start_with(&["payments.provider=sandbox"]);

@@ -44,9 +44,10 @@ pub struct LimitOptions {
     pub address: Rate,
     /// Clicks of one user.
     pub user: Rate,
-    /// Everything else that one user asks for.
+    /// What else one user looks at and, counted apart, changes.
     pub others: Rate,
-    /// Tokens from one address that are not good. Beyond, none of its tokens is looked at.
+    /// Tokens from one address that are checked by a public key and are not good. Beyond, none of its tokens
+    /// is checked that was not seen to be good before.
     pub bad_tokens: Rate,
     /// Addresses without a limit of their own.
     pub exempt: Vec<IpNet>,

@@ -1,16 +1,18 @@
 //! The staff's connections: few, each within its bounds, so that whoever reaches the port cannot hold the
 //! staff out.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use doorbuster_engine::told::Told;
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+
+use crate::accepting::accepted;
 
 /// Most connections at once; one more is closed.
 const CONNECTIONS_MAX: u32 = 256;
@@ -18,9 +20,6 @@ const CONNECTIONS_MAX: u32 = 256;
 /// Most bytes of a request's head, and most headers.
 const HEAD_MAX: usize = 16 * 1024;
 const HEADERS_MAX: usize = 64;
-
-/// Longest pause after the system refused a connection, such as for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a connection may take.
 #[derive(Clone, Copy)]
@@ -43,36 +42,27 @@ pub(super) async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            _ = stop.wait_for(|stopped| *stopped) => break,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, peer)) => match Arc::clone(&permits).try_acquire_owned() {
-                Ok(permit) => {
-                    let connection = converse(stream, router.clone(), patience, stop.clone());
-                    tokio::spawn(async move {
-                        connection.await;
-                        drop(permit);
-                    });
-                }
-                Err(_) => refused(peer),
-            },
-            Err(error) => {
-                tracing::warn!(%error, "a connection of the staff could not be accepted");
-                let _ = tokio::time::timeout(ACCEPT_PAUSE, stop.wait_for(|stopped| *stopped)).await;
+    let refused_told = Told::default();
+    while let Some((stream, _)) = accepted(&listener, &mut stop).await {
+        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+            if let Some(connections) = refused_told.due(1) {
+                tracing::warn!(
+                    connections,
+                    "the staff's listener has {CONNECTIONS_MAX} connections already, and closes more: look who opens \
+                     them, and keep admin.listen off the public network"
+                );
             }
-        }
+            continue;
+        };
+        let connection = converse(stream, router.clone(), patience, stop.clone());
+        tokio::spawn(async move {
+            connection.await;
+            drop(permit);
+        });
     }
     // Closed before the wait: nobody is let in any more.
     drop(listener);
     let _ = permits.acquire_many(CONNECTIONS_MAX).await;
-}
-
-fn refused(peer: SocketAddr) {
-    tracing::debug!(%peer, "the staff's listener has {CONNECTIONS_MAX} connections: one more was closed");
 }
 
 /// One connection, until it ends or, told to stop, has answered.

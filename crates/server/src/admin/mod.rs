@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -139,7 +139,6 @@ fn router(state: AdminState) -> Router {
         .route("/admin/openapi.json", get(docs::staff_document))
         .fallback(|id: RequestId| async move { problem::NOT_FOUND.said_to(id) })
         .method_not_allowed_fallback(|id: RequestId| async move { problem::METHOD_NOT_ALLOWED.said_to(id) })
-        .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(from_fn_with_state(state.clone(), admit))
         .layer(from_fn_with_state(Arc::clone(&state.metrics.staff), count_requests))
         .with_state(state)

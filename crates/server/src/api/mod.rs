@@ -27,7 +27,7 @@ use serde::de::DeserializeOwned;
 
 use crate::app::Readiness;
 use crate::docs;
-use crate::hot::{CoreContext, Peer, forwarded, limit_headers};
+use crate::hot::{CoreContext, Peer, X_FORWARDED_FOR, forwarded, limit_headers};
 use crate::metrics::{Unanswered, count_requests};
 use crate::pages::Site;
 use crate::payments::Payments;
@@ -49,7 +49,7 @@ pub(crate) struct ApiState {
 impl ApiState {
     /// A proxy that nobody named makes all buyers behind it one client.
     fn look_at_forwarding(&self, peer: IpAddr, headers: &HeaderMap) {
-        if headers.contains_key("x-forwarded-for") && !self.engine.shared().limits.trusts(peer) {
+        if headers.contains_key(X_FORWARDED_FOR) && !self.engine.shared().limits.trusts(peer) {
             self.stranger_told.call_once(|| {
                 tracing::warn!(
                     "requests say whom they speak for (X-Forwarded-For) and come from an address that is not in \

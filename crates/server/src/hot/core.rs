@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::net::{IpAddr, TcpListener as StdListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use axum::Router;
 use doorbuster_engine::engine::{Detach, Engine};
@@ -15,12 +14,10 @@ use tokio::sync::watch;
 use super::connection::Serving;
 use super::deadline::{Activity, LAST_LOOK, Open, pace};
 use super::{CoreContext, Limits};
+use crate::accepting::accepted;
 use crate::api;
 use crate::metrics::CoreFigures;
 use crate::request_id::RequestIds;
-
-/// Longest pause after the system refused a connection, such as for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a core's connections share.
 pub(super) struct Core {
@@ -73,24 +70,13 @@ async fn serve(socket: StdListener, context: CoreContext) {
     });
     tokio::spawn(keep_deadlines(Arc::clone(&core)));
     let mut stop = context.stop.clone();
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            _ = stop.wait_for(|stopped| *stopped) => break,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, peer)) => match Place::take(&core, peer.ip()) {
-                Some(place) => {
-                    tokio::spawn(Serving::new(stream, place));
-                }
-                None => {
-                    core.figures.turned_away.fetch_add(1, Ordering::Relaxed);
-                }
-            },
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                let _ = tokio::time::timeout(ACCEPT_PAUSE, stop.wait_for(|stopped| *stopped)).await;
+    while let Some((stream, peer)) = accepted(&listener, &mut stop).await {
+        match Place::take(&core, peer.ip()) {
+            Some(place) => {
+                tokio::spawn(Serving::new(stream, place));
+            }
+            None => {
+                core.figures.turned_away.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
