@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
@@ -125,6 +126,9 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "cache_size", -16_384)?;
+    // Without this promise SQLite looks at the values bound to a statement to plan it, and plans it anew for
+    // each call: a third of the ledger's time. No query of ours is planned better for a value.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(())
 }
@@ -250,6 +254,8 @@ fn fault(what: &'static str, error: rusqlite::Error) -> BackendError {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use rusqlite::StatementStatus;
+
     use super::*;
 
     fn insert(connection: &Connection, number: i64) -> rusqlite::Result<usize> {
@@ -268,6 +274,27 @@ mod tests {
         assert!(log() > 0);
         fold_in(&writer).unwrap();
         assert_eq!(log(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_kept_statement_is_planned_once_whatever_is_bound_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let db = Db::open(&folder.path().join("db"), |connection| {
+            let table =
+                "CREATE TABLE it (id INTEGER PRIMARY KEY, list); CREATE INDEX of_list ON it (list, id)";
+            connection.execute_batch(table).map_err(SqliteError::from)
+        });
+        let db = db.unwrap();
+
+        let planned_again = db.read("read", |tx| {
+            for list in 0..3 {
+                let mut rows = tx.prepare_cached("SELECT * FROM it WHERE list = ?1 ORDER BY id LIMIT ?2")?;
+                rows.query_map((list, 10), |row| row.get::<_, i64>(0))?.count();
+            }
+            let rows = tx.prepare_cached("SELECT * FROM it WHERE list = ?1 ORDER BY id LIMIT ?2")?;
+            Ok(rows.get_status(StatementStatus::RePrepare))
+        });
+        assert_eq!(planned_again.await.unwrap(), 0);
     }
 
     #[tokio::test]
