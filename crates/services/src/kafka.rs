@@ -175,7 +175,11 @@ const API_VERSIONS: [u8; 14] = [0, 0, 0, 10, 0, 18, 0, 0, b'd', b'o', b'o', b'r'
 fn java(libraries: &Path, heap: &str) -> Vec<String> {
     let libraries = libraries.join("*").display().to_string();
     let show = "-Dorg.slf4j.simpleLogger.showDateTime=true";
-    vec!["-Xms64m".to_owned(), format!("-Xmx{heap}"), show.to_owned(), "-cp".to_owned(), libraries]
+    // It lives for a test. The second compiler works for long runs: without it a broker starts in 6.4 s of two
+    // busy processors instead of 10 s, and the tool before it in 2.3 s instead of 3.5 s.
+    let quick = "-XX:TieredStopAtLevel=1";
+    let words = ["-Xms64m", &format!("-Xmx{heap}"), quick, show, "-cp", &libraries];
+    words.map(str::to_owned).to_vec()
 }
 
 /// The settings of one node.
