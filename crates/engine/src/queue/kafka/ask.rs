@@ -84,6 +84,10 @@ impl Asker {
     /// The topic's identity; `None` when there is no such topic.
     pub(super) fn identity(&self) -> Result<Option<TopicId>, BackendError> {
         self.clear();
+        // The library waits for brokers with this question, and not with the next: until one is there, that
+        // one connects again at once whenever a connection is refused, and takes a processor for it.
+        let there = self.client.fetch_metadata(Some(&self.topic), self.timeout);
+        there.map_err(|error| self.silent(error))?;
         let asked = native::topic_id(self.client.client(), &self.topic, self.timeout);
         asked.map(|id| id.map(TopicId)).map_err(|code| self.silent(KafkaError::MetadataFetch(code)))
     }
