@@ -4,7 +4,7 @@ const SALE = saleApi(saleId);
 K.order = "doorbuster.order." + saleId; K.intent = "doorbuster.intent." + saleId;
 
 // `attempt` is the purchase in flight, `orders` what this buyer has, `notes` the last answer for each item.
-Object.assign(S, { attempt: null, orders: {}, notes: {}, startsAt: 0 });
+Object.assign(S, { attempt: null, orders: {}, notes: {}, startsAt: 0, pass: null });
 
 // The sale itself.
 let saleTimer = 0, saleFails = 0;
@@ -22,6 +22,7 @@ async function loadSale() {
 			if (n?.sold && free > 0 && n.until < ticks()) { delete S.notes[itemId]; say(title + " · " + t("stock", { n: number(free) })); }
 		}
 		saleIn(nextLook());
+		getPass();
 	} else if (r.status === 404 && !S.sale) {
 		S.trouble = { title: "noneT" };
 	} else {
@@ -46,7 +47,7 @@ function phase() {
 }
 
 async function newToken() {
-	S.run++; setToken(null);
+	S.run++; setToken(null); S.pass = null;
 	if (boot.demoToken) {
 		forget();
 		const r = await api("POST", "/demo/token");
@@ -60,9 +61,9 @@ function forget() {
 	S.orders = {}; S.notes = {}; write(K.intent); setOrder(null);
 }
 function signedIn() {
-	S.notes = {};
+	S.notes = {}; S.pass = null;
 	keepFocus(E.sign, E.name);
-	findOrders();
+	findOrders(); getPass();
 }
 function signedOut() { newToken(); }
 
@@ -102,6 +103,18 @@ function select(order) {
 	follow(order.orderId);
 }
 
+// A sale token, for a sale that requires one: asked for when this buyer's turn comes, long before the click.
+let passTimer = 0;
+async function getPass() {
+	clearTimeout(passTimer);
+	if (!S.token || !S.sale?.tokenRequired || phase() === "ended" || S.pass?.until - 60000 > now()) return;
+	const { token } = S, r = await api("POST", SALE + "/token"), { data } = r;
+	if (token !== S.token) return;
+	if (data.token) S.pass = { token: data.token, until: Date.parse(data.expiresAt) };
+	const wait = data.token ? S.pass.until - now() - 30000 : data.startsInMs ?? r.wait ?? backoff(4);
+	passTimer = setTimeout(getPass, Math.min(Math.max(wait, 0) + jitter(200, 2000), 1e9));
+}
+
 // Buying: one request in flight. All tries of a click carry one key, so that it is one order.
 function buy(item, quantity) {
 	const lock = lockOf(item), { itemId, price: { minor } } = item;
@@ -113,13 +126,13 @@ function buy(item, quantity) {
 		write(K.intent, JSON.stringify(intent));
 	}
 	delete S.notes[itemId];
-	S.attempt = { ...intent, tries: 0, broken: 0, early: 0 };
+	S.attempt = { ...intent, tries: 0, broken: 0, early: 0, passes: 0 };
 	send(S.attempt);
 }
 async function send(a) {
 	a.until = 0; a.tries++;
 	render(); say(t("placing"));
-	const r = await api("POST", API + "items/" + encodeURIComponent(a.itemId) + "/purchase", { body: { quantity: a.quantity, expectedPriceMinor: a.minor }, headers: { "Idempotency-Key": a.key } });
+	const r = await api("POST", API + "items/" + encodeURIComponent(a.itemId) + "/purchase", { body: { quantity: a.quantity, expectedPriceMinor: a.minor }, headers: { "Idempotency-Key": a.key, ...S.pass && { "Doorbuster-Sale-Token": S.pass.token } } });
 	if (a === S.attempt) await answer(a, r);
 	render();
 }
@@ -149,6 +162,11 @@ async function answer(a, { status, data, wait }) {
 			S.startsAt = now() + ms; syncClock();
 			return a.early++ ? done() : later(a, "nSoon", ms + jitter(50, 400));
 		}
+		case "TOKEN_REQUIRED": case "TOKEN_INVALID": case "TOKEN_MISMATCH":
+			if (a.passes++) break;
+			S.pass = null; S.sale.tokenRequired = true;
+			await getPass();
+			return a === S.attempt && send(a);
 		case "SOLD_OUT": return end(data.mayReturn ? "nSoldMay" : "nSold", { sold: true, until: ticks() + 8000 });
 		case "ENDED": S.ended = true; done(); return loadSale();
 		case "LIMIT_REACHED": end(data.left > 0 ? "nLeft" : "yLimit", { n: data.left }); return findOrders();
@@ -281,5 +299,5 @@ if (!saleId) S.trouble = { title: "noneT" };
 tick();
 if (saleId) {
 	loadSale();
-	(async () => { if (!S.token && boot.demoToken) await newToken(); S.ready = true; findOrders(); render(); })();
+	(async () => { if (!S.token && boot.demoToken) await newToken(); S.ready = true; findOrders(); getPass(); render(); })();
 }

@@ -16,7 +16,7 @@ use doorbuster_engine::conformance::sample;
 use doorbuster_engine::delivery::{Batch, Decoded, Delivered};
 use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
 use doorbuster_engine::gate::{
-    Attempt, Caller, JwtKey, JwtKeys, JwtRules, JwtVerifier, Limits, Refusal, Wish,
+    Attempt, Caller, JwtKey, JwtKeys, JwtRules, JwtVerifier, Limits, Refusal, SaleTokens, Wish,
 };
 use doorbuster_engine::ledger::{RecordOutcome, SqliteLedger};
 use doorbuster_engine::order::ItemId;
@@ -82,6 +82,7 @@ impl World {
             backends: backends.clone(),
             catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
             backpressure: Arc::new(Backpressure::default()),
+            sale_tokens: Arc::new(SaleTokens::none()),
             limits: Arc::new(Limits::none()),
             tokens: Arc::new(JwtVerifier::new(JwtKeys::new(vec![JwtKey::hs256(SECRET)?])?, rules)),
         };
@@ -111,6 +112,7 @@ impl World {
             item: ItemId(1),
             caller: Caller { peer: std::net::Ipv4Addr::LOCALHOST.into(), forwarded: None },
             bearer: Some(token.as_bytes()),
+            sale_token: None,
             idempotency_key: None,
             wish: Wish::Wanted { quantity: 1, expected_price_minor: None },
             trace: None,

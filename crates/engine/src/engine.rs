@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::fault::BackendError;
 use crate::fault_points::FaultPoint;
-use crate::gate::{Attempt, Claim, Gate, JwtVerifier, Limits, Refusal};
+use crate::gate::{Attempt, Claim, Gate, JwtVerifier, Limits, Refusal, SaleTokens};
 use crate::order::{OrderId, OrderPlaced, OrderStatus, Reservation, UserId};
 use crate::sale::Catalog;
 use crate::stock::{Batcher, BucketId, PAGE_MAX, ReserveOutcome, ReserveReply, ReserveRequest};
@@ -30,6 +30,8 @@ pub struct Shared {
     pub backpressure: Arc<Backpressure>,
     /// Verifies access tokens.
     pub tokens: Arc<JwtVerifier>,
+    /// Makes and verifies sale tokens.
+    pub sale_tokens: Arc<SaleTokens>,
     /// How often addresses and users may come.
     pub limits: Arc<Limits>,
 }
@@ -87,7 +89,8 @@ impl Engine {
     pub fn new(shared: Shared, batcher: Batcher, detach: Detach) -> Self {
         let clock = Arc::clone(&shared.backends.clock);
         let (tokens, limits) = (Arc::clone(&shared.tokens), Arc::clone(&shared.limits));
-        let gate = Gate::new(Arc::clone(&shared.catalog), tokens, limits, clock);
+        let sale_tokens = Arc::clone(&shared.sale_tokens);
+        let gate = Gate::new(Arc::clone(&shared.catalog), tokens, sale_tokens, limits, clock);
         Self {
             shared,
             gate,

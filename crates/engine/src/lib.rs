@@ -21,5 +21,6 @@ pub mod order;
 pub mod queue;
 pub mod sale;
 pub mod stock;
+pub mod switches;
 pub mod told;
 pub mod workers;

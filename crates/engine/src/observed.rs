@@ -7,6 +7,7 @@
 mod latency;
 mod ledger;
 mod queue;
+mod staff;
 mod stock;
 mod worker;
 

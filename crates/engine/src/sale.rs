@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::order::{Epoch, InvalidValue, ItemId, Money, SaleId, Units};
+use crate::switches::Switches;
 
 /// Where a sale stands in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -232,6 +233,7 @@ pub struct Catalog {
     // A tree over integers: found sooner than by a hash that an enemy cannot foresee.
     by_item: BTreeMap<ItemId, Arc<Sale>>,
     stock_ahead_ms: i64,
+    switches: Arc<Switches>,
 }
 
 impl Catalog {
@@ -240,7 +242,18 @@ impl Catalog {
         let sales: Vec<Arc<Sale>> = sales.into_iter().map(Arc::new).collect();
         let by_item =
             sales.iter().flat_map(|sale| sale.items.iter().map(|item| (item.id, Arc::clone(sale)))).collect();
-        Self { sales, by_item, stock_ahead_ms: 0 }
+        Self { sales, by_item, stock_ahead_ms: 0, switches: Arc::default() }
+    }
+
+    /// The same with the switches that stand.
+    #[must_use]
+    pub fn with_switches(self, switches: Arc<Switches>) -> Self {
+        Self { switches, ..self }
+    }
+
+    /// What the staff has turned.
+    pub fn switches(&self) -> &Arc<Switches> {
+        &self.switches
     }
 
     /// The same with how far the stock's clock is ahead of ours.

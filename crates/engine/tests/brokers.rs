@@ -14,7 +14,7 @@ use doorbuster_engine::audit;
 use doorbuster_engine::clock::{Clock, SystemClock};
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
-use doorbuster_engine::gate::{Limits, Refusal};
+use doorbuster_engine::gate::{Limits, Refusal, SaleTokens};
 use doorbuster_engine::ledger::SqliteLedger;
 use doorbuster_engine::order::{OrderId, OrderStatus, UserId};
 use doorbuster_engine::queue::{KafkaOptions, KafkaQueue, partition_of};
@@ -87,6 +87,7 @@ impl Shop {
             catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
             backpressure: Arc::new(Backpressure::default()),
             tokens: Arc::new(verifier()),
+            sale_tokens: Arc::new(SaleTokens::none()),
             limits: Arc::new(Limits::none()),
         };
         let workers = start(workers_of(&shared));

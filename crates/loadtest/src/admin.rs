@@ -1,5 +1,7 @@
 //! A client of the admin listener, for the command line and for the witness after a storm.
 
+mod staff;
+
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -4,6 +4,8 @@
 //! thread's schedule, whoever's it is; when none is due, it sleeps until the pacer wakes it. All
 //! state belongs to the thread, so nothing is locked.
 
+mod warm_up;
+
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
@@ -21,8 +23,10 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::campaign::Campaign;
 use crate::cpu::{thread_busy_us, thread_cpu_us};
+pub(crate) use warm_up::token_in;
+
 use crate::link::{Answer, Broken, Link, Refusal};
-use crate::plan::Plan;
+use crate::plan::{Plan, StormError};
 use crate::schedule::{Click, Schedule, item_of, pause_us};
 use crate::tally::{ACCEPTED, HELD, SeenOrder, Tally, Word};
 
@@ -46,6 +50,10 @@ struct Thread {
     start: Cell<Instant>,
     idle: Cell<usize>,
     wake: Notify,
+    /// How many users it has.
+    users: usize,
+    /// What each of them carries, where a sale token was got for each.
+    bearers: RefCell<Vec<HeaderValue>>,
 }
 
 /// One of a thread's connections.
@@ -57,20 +65,23 @@ struct Line {
     link: Option<Link>,
 }
 
-/// Runs one thread's share of the storm: opens the connections, says so, waits for the common
+/// Runs one thread's share of the storm: opens the connections, gets sale tokens, says so, waits for the common
 /// start, and ends when every click of its users has a final answer.
 pub(crate) async fn run_thread(
     campaign: Arc<Campaign>,
     index: usize,
-    ready: oneshot::Sender<()>,
+    ready: oneshot::Sender<Result<(), StormError>>,
     mut start: watch::Receiver<Option<Instant>>,
 ) -> Tally {
     let schedule = Schedule::of_thread(&campaign.plan, index);
     campaign.gauges[index].total.store(schedule.clicks() as u64, Ordering::Relaxed);
     let threads = campaign.plan.threads;
     let users = usize::try_from(campaign.plan.users).unwrap_or(usize::MAX);
+    let users = users.saturating_sub(index).div_ceil(threads);
     let thread = Rc::new(Thread {
-        tally: RefCell::new(Tally::new(users.saturating_sub(index).div_ceil(threads))),
+        tally: RefCell::new(Tally::new(users)),
+        users,
+        bearers: RefCell::default(),
         schedule: RefCell::new(schedule),
         start: Cell::new(Instant::now()),
         idle: Cell::new(0),
@@ -78,8 +89,14 @@ pub(crate) async fn run_thread(
         index,
         campaign,
     });
-    let lines = thread.open_all().await;
-    let _ = ready.send(());
+    let lines = match thread.warm_up(thread.open_all().await).await {
+        Ok(lines) => lines,
+        Err(error) => {
+            let _ = ready.send(Err(error));
+            return thread.into_tally();
+        }
+    };
+    let _ = ready.send(Ok(()));
     let Ok(at) = start.wait_for(Option::is_some).await.map(|at| *at) else {
         return thread.into_tally();
     };
@@ -188,7 +205,7 @@ impl Thread {
 
     async fn buyer_loop(self: Rc<Self>, mut line: Line) {
         while let Some(click) = self.next_click().await {
-            let answer = self.send(&mut line, click).await;
+            let answer = self.send(&mut line, |target| self.request(target, click)).await;
             let now_us = self.now_us();
             let word = match answer {
                 Some(answer) => self.judge(click, &answer, now_us),
@@ -221,13 +238,12 @@ impl Thread {
         Link::open(target, target.source(line.index), self.campaign.plan.request_timeout).await
     }
 
-    /// Sends a click over the line. A gateway that cannot be connected to is left for the next one,
+    /// Sends a request over the line. A gateway that cannot be connected to is left for the next one,
     /// as a load balancer would: it must not swallow clicks as fast as it refuses them.
-    async fn send(&self, line: &mut Line, click: Click) -> Option<Answer> {
+    async fn send(&self, line: &mut Line, request: impl Fn(usize) -> Request<Full<Bytes>>) -> Option<Answer> {
         let limit = self.campaign.plan.request_timeout;
         if let Some(mut link) = line.link.take() {
-            let request = self.request(line.target, click);
-            match link.exchange(request, limit, MAX_BODY).await {
+            match link.exchange(request(line.target), limit, MAX_BODY).await {
                 Ok(answer) => {
                     line.link = Some(link);
                     return Some(answer);
@@ -243,8 +259,7 @@ impl Thread {
                 line.target = (line.target + 1) % self.campaign.targets.len();
                 continue;
             };
-            let request = self.request(line.target, click);
-            match link.exchange(request, limit, MAX_BODY).await {
+            match link.exchange(request(line.target), limit, MAX_BODY).await {
                 Ok(answer) => {
                     line.link = Some(link);
                     return Some(answer);
@@ -261,22 +276,28 @@ impl Thread {
         let number = plan.first_user + u64::from(click.user);
         let item = item_of(plan, number, campaign.items.len());
 
-        let mut bearer = String::with_capacity(320);
-        bearer.push_str("Bearer ");
-        // Not "now" but the click's own moment: a retry carries the same token.
-        let issued = campaign.epoch_secs + u64::from(click.at_us / 1_000_000);
-        let lifetime = plan.token_lifetime_secs();
-        plan.tokens.sign_into(&mut bearer, &user_id(plan, click), issued, lifetime);
-        let bearer = HeaderValue::from_maybe_shared(Bytes::from(bearer))
-            .unwrap_or_else(|_| HeaderValue::from_static("Bearer"));
-
         let mut request = Request::new(Full::default());
         *request.method_mut() = Method::POST;
         *request.uri_mut() = campaign.paths[target][item].clone();
         let headers = request.headers_mut();
         headers.insert(HOST, campaign.targets[target].host.clone());
-        headers.insert(AUTHORIZATION, bearer);
+        headers.insert(AUTHORIZATION, self.bearer(click));
         request
+    }
+
+    /// The sale token that the user has got, or else an access token.
+    fn bearer(&self, click: Click) -> HeaderValue {
+        let plan = &self.campaign.plan;
+        if let Some(bearer) = self.bearers.borrow().get(click.user as usize / plan.threads) {
+            return bearer.clone();
+        }
+        let mut bearer = String::with_capacity(320);
+        bearer.push_str("Bearer ");
+        // Not "now" but the click's own moment: a retry carries the same token.
+        let issued = self.campaign.epoch_secs + u64::from(click.at_us / 1_000_000);
+        plan.tokens.sign_into(&mut bearer, &user_id(plan, click), issued, plan.token_lifetime_secs());
+        HeaderValue::from_maybe_shared(Bytes::from(bearer))
+            .unwrap_or_else(|_| HeaderValue::from_static("Bearer"))
     }
 
     /// The final word of a click, or after how many seconds to try again and what to say if the

@@ -15,6 +15,8 @@ pub(crate) struct Campaign {
     pub(crate) items: Vec<Arc<str>>,
     /// The purchase path by target and item.
     pub(crate) paths: Vec<Vec<Uri>>,
+    /// Where sale tokens are got, by target; empty where the sale requires none.
+    pub(crate) token_paths: Vec<Uri>,
     /// The wall clock at the first possible click, for the tokens' `iat`.
     pub(crate) epoch_secs: u64,
     /// Set when nobody waits for the storm any more.
@@ -26,6 +28,8 @@ pub(crate) struct Campaign {
 /// What a thread shows while it runs, as of the pacer's last turn.
 #[derive(Default)]
 pub(crate) struct Gauges {
+    /// Users who have got their sale token.
+    pub(crate) tokens: AtomicU64,
     pub(crate) total: AtomicU64,
     pub(crate) clicked: AtomicU64,
     pub(crate) accepted: AtomicU64,

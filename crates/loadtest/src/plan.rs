@@ -161,6 +161,16 @@ pub enum StormError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A user of a sale that requires sale tokens got none.
+    #[error("{user} gets no sale token: {}", match status { 0 => error.clone(), status => format!("status {status} {error}") })]
+    NoSaleToken {
+        /// The user.
+        user: String,
+        /// The HTTP status; 0 when there was no answer.
+        status: u16,
+        /// The `error` member of the answer, `INVALID`, or `UNREACHABLE`.
+        error: String,
+    },
     /// The winners are to pay, and a gateway has no sandbox to pay in.
     #[error(
         "{url} has no sandbox: simulated people can pay nowhere else, and what they would do to a real \

@@ -90,6 +90,8 @@ pub struct Conditions {
     pub connections: usize,
     /// Threads of the load generator.
     pub threads: usize,
+    /// Whether every user got a sale token before the first click, and clicked with it.
+    pub sale_tokens: bool,
     /// Over how long the first clicks were to be spread.
     pub window_seconds: f64,
     /// First clicks per second that were asked for; 0 for an empty window.
@@ -157,6 +159,7 @@ impl Report {
             conditions: Conditions {
                 connections: pace.connections,
                 threads: pace.threads,
+                sale_tokens: pace.sale_tokens,
                 window_seconds: pace.window.as_secs_f64(),
                 intended_clicks_per_second: pace.intended_per_second,
                 achieved_clicks_per_second: pace.achieved_per_second,
@@ -293,6 +296,7 @@ pub(crate) fn sample() -> Report {
         conditions: Conditions {
             connections: 16,
             threads: 2,
+            sale_tokens: false,
             window_seconds: 2.0,
             intended_clicks_per_second: 250.0,
             achieved_clicks_per_second: 250.0,

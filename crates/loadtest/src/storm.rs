@@ -34,6 +34,8 @@ const MAX_SALE_VIEW: usize = 4 * 1024 * 1024;
 /// How far a storm is, some 100 ms ago at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
+    /// Users who have got their sale token, before the first click; 0 where the sale requires none.
+    pub tokens: u64,
     /// Clicks that were sent at least once, second clicks of impatient users included.
     pub clicked: u64,
     /// Clicks there will be.
@@ -50,8 +52,8 @@ pub struct Progress {
 
 /// Runs a storm to its end: until every click has a final answer or its patience ended.
 ///
-/// Waits until every gateway has heard of the sale, reads the first one's view of it, opens all connections, and starts the clicks on
-/// threads of its own; the caller's task only tells the progress, about ten times a second.
+/// Waits until every gateway has heard of the sale, reads the first one's view of it, opens all connections, gets a
+/// sale token for every user if the sale requires them, and starts the clicks on threads of its own; the caller's task only tells the progress, about ten times a second.
 /// Dropping the future stops the threads within some milliseconds.
 ///
 /// # Errors
@@ -75,9 +77,17 @@ pub async fn storm(plan: Plan, progress: impl Fn(Progress) + Send + Sync) -> Res
         readies.push(is_ready);
         tallies.push(start_thread(Arc::clone(&campaign), index, ready, start.clone())?);
     }
-    for ready in readies {
-        let ended = |_| StormError::Thread("it ended before its connections were open".to_owned());
-        ready.await.map_err(ended)?;
+    let opened = Instant::now();
+    for mut ready in readies {
+        loop {
+            match timeout(PROGRESS_EVERY, &mut ready).await {
+                Ok(Ok(ready)) => break ready?,
+                Ok(Err(_)) => {
+                    return Err(StormError::Thread("it ended before its connections were open".to_owned()));
+                }
+                Err(_) => progress(guard.progress(opened)),
+            }
+        }
     }
     let begin = Instant::now() + START_DELAY;
     go.send_replace(Some(begin));
@@ -131,6 +141,7 @@ impl StopGuard {
             self.0.gauges.iter().map(|gauges| pick(gauges).load(Ordering::Relaxed)).sum()
         };
         Progress {
+            tokens: sum(|gauges| &gauges.tokens),
             clicked: sum(|gauges| &gauges.clicked),
             total: sum(|gauges| &gauges.total),
             accepted: sum(|gauges| &gauges.accepted),
@@ -186,7 +197,12 @@ fn prepare(plan: Plan, targets: Vec<Target>, sale: &SaleView) -> Result<Campaign
             sale.items.iter().map(|item| path(target, "items", &item.item_id, "/purchase")).collect();
         paths.push(of_target?);
     }
+    let token_paths = match sale.token_required {
+        true => targets.iter().map(|target| path(target, "sales", &plan.sale_id, "/token")).collect(),
+        false => Ok(Vec::new()),
+    };
     Ok(Campaign {
+        token_paths: token_paths?,
         items: sale.items.iter().map(|item| Arc::from(item.item_id.as_str())).collect(),
         epoch_secs: wall_clock_secs(),
         stop: AtomicBool::new(false),
@@ -210,7 +226,7 @@ pub(crate) fn wall_clock_secs() -> u64 {
 fn start_thread(
     campaign: Arc<Campaign>,
     index: usize,
-    ready: oneshot::Sender<()>,
+    ready: oneshot::Sender<Result<(), StormError>>,
     start: watch::Receiver<Option<Instant>>,
 ) -> Result<oneshot::Receiver<Tally>, StormError> {
     let failed = |error: std::io::Error| StormError::Thread(error.to_string());

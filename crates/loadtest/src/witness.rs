@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use crate::campaign::Campaign;
 use crate::course::{Course, Taken};
 use crate::machine::Machine;
-use crate::plan::Plan;
 use crate::tally::{ACCEPTED, HELD, NONE, SeenOrder, Tally, Words, new_histogram};
 use crate::timeline::Timeline;
 
@@ -76,6 +75,8 @@ pub struct Pace {
     pub connections: usize,
     /// Generator threads.
     pub threads: usize,
+    /// Whether every user got a sale token before the first click.
+    pub sale_tokens: bool,
     /// First clicks per second that the plan asked for; 0 for an empty window.
     pub intended_per_second: f64,
     /// First clicks per second from the first to the last that was sent.
@@ -141,7 +142,7 @@ impl Storm {
             timed_out: 0,
             retries: 0,
             wall: Duration::ZERO,
-            pace: Pace::of_tallies(plan, &tallies),
+            pace: Pace::of_tallies(campaign, &tallies),
             seed: plan.seed,
             courses: Vec::new(),
             started_epoch_secs: campaign.epoch_secs,
@@ -266,7 +267,8 @@ impl Storm {
 }
 
 impl Pace {
-    fn of_tallies(plan: &Plan, tallies: &[Tally]) -> Self {
+    fn of_tallies(campaign: &Campaign, tallies: &[Tally]) -> Self {
+        let plan = &campaign.plan;
         let mut send_lag = new_histogram();
         let mut busy = 0.0;
         let (mut first_us, mut last_us, mut cpu_us, mut attempts) = (u64::MAX, 0, 0, 0);
@@ -286,6 +288,7 @@ impl Pace {
             window: plan.window,
             connections: plan.connections,
             threads: plan.threads,
+            sale_tokens: !campaign.token_paths.is_empty(),
             intended_per_second: per_second(plan.users, plan.window.as_secs_f64()),
             achieved_per_second: per_second(plan.users, took.as_secs_f64()),
             send_lag_us_p99: send_lag.value_at_quantile(0.99),

@@ -63,6 +63,31 @@ async fn every_connection_has_its_own_address() {
 }
 
 #[tokio::test]
+async fn where_sale_tokens_are_required_every_user_gets_one_before_the_rush() {
+    let shop = Shop::start(Fault::RequiresTokens).await;
+    let seen = AtomicU64::new(0);
+    let storm = storm(shop.plan(), |progress| {
+        seen.fetch_max(progress.tokens, Ordering::Relaxed);
+    });
+    let storm = storm.await.unwrap();
+    assert_eq!(seen.load(Ordering::Relaxed), 500);
+    assert!(storm.pace.sale_tokens);
+    assert_eq!((storm.accepted.len(), storm.rejected["SOLD_OUT"]), (50, 450));
+
+    let shop = Shop::start(Fault::TokenForAllButOne).await;
+    match storm_of(&shop).await {
+        Err(StormError::NoSaleToken { user, status: 403, error }) => {
+            assert_eq!((user.as_str(), error.as_str()), ("user-77", "NOT_ELIGIBLE"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn storm_of(shop: &Shop) -> Result<doorbuster_loadtest::Storm, StormError> {
+    storm(shop.plan(), |_| {}).await
+}
+
+#[tokio::test]
 async fn users_are_dealt_out_to_several_gateways() {
     let (one, other) = (Shop::start(Fault::None).await, Shop::start(Fault::None).await);
     let plan =

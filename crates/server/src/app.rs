@@ -96,8 +96,14 @@ impl Readiness {
             reasons
                 .push("the identity provider's keys (gate.jwt.jwks_url) have not been read yet".to_owned());
         }
-        // All are asked at once: several that are silent make the probe no slower than one.
         let catalog = shared.catalog.load_full();
+        if self.gateway && !shared.sale_tokens.are_on() {
+            let locked = catalog.sales().iter().filter(|it| catalog.switches().token_required(it.id));
+            reasons.extend(locked.map(|sale| {
+                format!("sale {} requires sale tokens and gate.sale_tokens.secret is not set", sale.id)
+            }));
+        }
+        // All are asked at once: several that are silent make the probe no slower than one.
         let open = catalog.sales().iter().filter(|sale| sale.terms.state == SaleState::Open);
         let stocks = join_all(open.map(|sale| not_selling(shared, sale)));
         let (ledger, stocks) = join(in_time("ledger", shared.backends.ledger.positions()), stocks).await;
@@ -150,6 +156,7 @@ impl App {
             catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
             backpressure: Arc::new(Backpressure::default()),
             tokens: Arc::new(identity::verifier(config)?),
+            sale_tokens: Arc::new(config.sale_tokens()?),
             limits: Arc::new(config.limits()),
         };
         let limits = watch_limits(config);
@@ -322,7 +329,7 @@ fn workers(
     let ms = Duration::from_millis;
     // The directory lock proves that no other process rebuilds: nothing is waited for.
     let lease = if config.uses_data_dir() { Duration::ZERO } else { REBUILD_LEASE };
-    let watch = watch(shared, limits).telling(watchdog.cloned());
+    let watch = watch(shared, limits).telling(watchdog.cloned()).turning(Arc::clone(&shared.limits));
     let mut workers: Vec<(Box<dyn Worker>, Duration)> = vec![(Box::new(watch), ms(100))];
     if let Some(watchdog) = watchdog {
         workers.push((watchdog.over(Box::new(Recorder::new(backends(), ms(250)))), ms(0)));

@@ -18,6 +18,7 @@ pub(crate) mod keys;
 mod layers;
 mod limits;
 mod payments;
+mod sale_tokens;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ pub use jwt::{Jwt, TokenKey};
 pub use layers::InvalidConfig;
 pub use limits::GateLimits;
 pub use payments::{LateName, Payments, ProviderName, Stripe};
+pub use sale_tokens::SaleTokens;
 pub use schema::schema;
 
 use schema::DurationText;
@@ -149,6 +151,7 @@ pub struct Gate {
     #[schemars(with = "DurationText")]
     pub ledger_silence_max: Duration,
     pub jwt: Jwt,
+    pub sale_tokens: SaleTokens,
     pub limits: GateLimits,
 }
 
@@ -289,6 +292,7 @@ impl Config {
         }
         wrong.extend(self.impossible_backends());
         wrong.extend(self.impossible_tokens());
+        wrong.extend(self.impossible_sale_tokens());
         wrong.extend(self.impossible_limits());
         wrong.extend(self.impossible_events());
         if self.server.listen == self.admin.listen && self.server.listen.port() != 0 {

@@ -35,6 +35,9 @@ words! {
     UNAUTHENTICATED = 401, "Not signed in", "The request needs a valid access token in `Authorization: Bearer`. Sign in again and repeat it.";
     FORBIDDEN = 403, "Not allowed", "This token's role does not allow the operation.";
     NOT_STARTED = 403, "Not started", "The sale has not begun. Try again when it opens.";
+    TOKEN_REQUIRED = 403, "Sale token required", "This sale needs a sale token: get one at its /token and send it as `Doorbuster-Sale-Token`.";
+    TOKEN_INVALID = 403, "Sale token not good", "The sale token is not good for this sale at this time. Get a new one.";
+    TOKEN_MISMATCH = 403, "Sale token of another user", "The sale token belongs to another user than the access token. Get one of your own.";
     NOT_FOUND = 404, "Not found", "There is nothing at this address.";
     ITEM_NOT_FOUND = 404, "No such item", "There is no item with this id in any sale.";
     SALE_NOT_FOUND = 404, "No such sale", "There is no sale with this id.";
@@ -42,6 +45,7 @@ words! {
     REFUND_NOT_FOUND = 404, "No such refund", "There is no refund of such a payment.";
     DEAD_LETTER_NOT_FOUND = 404, "No such dead letter", "There is no dead letter with this number.";
     EVENT_NOT_FOUND = 404, "No such delivery", "There is no delivery of an event with this number.";
+    SWITCH_NOT_FOUND = 404, "No such switch", "There is no switch with this name.";
     METHOD_NOT_ALLOWED = 405, "Method not allowed", "This address does not take this method; the Allow header says which it takes.";
     RATE_LIMITED = 429, "Too many requests", "You, or your address, come too often. Wait for as long as Retry-After says.";
     REQUEST_TIMEOUT = 408, "Request too slow", "The request's body did not arrive in time. Send it again.";

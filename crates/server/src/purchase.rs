@@ -2,8 +2,10 @@
 //! connection loop can stand before it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::engine::{Engine, PurchaseOutcome};
 use doorbuster_engine::gate::{Attempt, BadToken, Caller, Claim, Refusal, TooOften, Wish};
 use doorbuster_engine::order::ItemId;
@@ -22,6 +24,8 @@ pub(crate) struct PurchaseRequest<'a> {
     pub(crate) caller: Caller<'a>,
     /// The Authorization header.
     pub(crate) authorization: Option<&'a [u8]>,
+    /// The Doorbuster-Sale-Token header.
+    pub(crate) sale_token: Option<&'a [u8]>,
     /// The Idempotency-Key header.
     pub(crate) idempotency_key: Option<&'a [u8]>,
     /// The traceparent header.
@@ -110,6 +114,7 @@ pub(crate) fn admit(engine: &Engine, request: &PurchaseRequest<'_>, id: RequestI
         item: request.item,
         caller: request.caller,
         bearer: request.authorization.and_then(bearer),
+        sale_token: request.sale_token,
         idempotency_key: request.idempotency_key,
         wish: wish(request.body),
         trace: request.traceparent.and_then(trace),
@@ -267,13 +272,12 @@ fn refused(refusal: Refusal, id: RequestId) -> Answer {
         }
         Refusal::ItemNotFound => Answer::problem(problem::ITEM_NOT_FOUND.problem(), id),
         Refusal::NotStarted { opens_at, starts_in_ms } => {
-            let wait = u32::try_from(starts_in_ms.div_ceil(1_000)).unwrap_or(u32::MAX).clamp(1, 3_600);
-            let problem = problem::NOT_STARTED
-                .problem()
-                .with("opensAt", JsonScalar::Text(views::time(opens_at)))
-                .with("startsInMs", JsonScalar::Integer(i64::try_from(starts_in_ms).unwrap_or(i64::MAX)));
-            Answer::problem(problem, id).retry_after(wait)
+            let (problem, seconds) = not_started(opens_at, Duration::from_millis(starts_in_ms));
+            Answer::problem(problem, id).retry_after(seconds)
         }
+        Refusal::SaleTokenRequired => Answer::problem(problem::TOKEN_REQUIRED.problem(), id),
+        Refusal::BadSaleToken => Answer::problem(problem::TOKEN_INVALID.problem(), id),
+        Refusal::SaleTokenMismatch => Answer::problem(problem::TOKEN_MISMATCH.problem(), id),
         Refusal::NotReady => Answer::problem(problem::NOT_READY.problem(), id).retry_after(1),
         Refusal::Busy => Answer::problem(problem::BUSY.problem(), id).retry_after(2),
         Refusal::TooOften(limited) => {
@@ -298,6 +302,17 @@ fn refused(refusal: Refusal, id: RequestId) -> Answer {
             id,
         ),
     }
+}
+
+/// Something begins at `opens_at`, which is `wait` from now; and after how many seconds to ask again.
+pub(crate) fn not_started(opens_at: Timestamp, wait: Duration) -> (Problem, u32) {
+    let ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
+    let seconds = u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX).clamp(1, 3_600);
+    let problem = problem::NOT_STARTED
+        .problem()
+        .with("opensAt", JsonScalar::Text(views::time(opens_at)))
+        .with("startsInMs", JsonScalar::Integer(ms));
+    (problem, seconds)
 }
 
 /// Seconds until the next request is allowed, and a few more: not all who wait come back at once.

@@ -79,7 +79,12 @@ pub(crate) fn payment_row(row: PaymentRow) -> wire::PaymentRow {
     }
 }
 
-pub(crate) fn sale(sale: &Sale, level: Option<&Level>, now: Timestamp) -> wire::SaleView {
+pub(crate) fn sale(
+    sale: &Sale,
+    token_required: bool,
+    level: Option<&Level>,
+    now: Timestamp,
+) -> wire::SaleView {
     let item = |item: &doorbuster_engine::sale::Item| {
         let free = level.and_then(|level| level.items.iter().find(|it| it.item == item.id)).map(|it| it.free);
         wire::ItemView {
@@ -103,6 +108,7 @@ pub(crate) fn sale(sale: &Sale, level: Option<&Level>, now: Timestamp) -> wire::
         server_time: time(now),
         max_units_per_user: sale.terms.limit.0,
         payment_window_seconds: sale.payment_window.as_secs(),
+        token_required,
         items: sale.items.iter().map(item).collect(),
     }
 }

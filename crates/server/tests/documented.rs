@@ -48,6 +48,7 @@ fn filled(path: &str, sale: &str, item: &str) -> String {
         .replace("{deliveryId}", "1")
         .replace("{endpoint}", "shop")
         .replace("{provider}", "stripe")
+        .replace("{name}", "user_rate")
 }
 
 #[test]
@@ -81,7 +82,8 @@ fn every_documented_operation_is_served_and_answers_as_documented() {
                         .replace("{orderId}", "%ff")
                         .replace("{letterId}", "%ff")
                         .replace("{deliveryId}", "%ff")
-                        .replace("{endpoint}", "%ff"),
+                        .replace("{endpoint}", "%ff")
+                        .replace("{name}", "%ff"),
                     Some(&token),
                     some,
                 ),

@@ -10,8 +10,10 @@ mod admin;
 mod events;
 mod refunds;
 mod shop;
+mod staff;
 
 pub use admin::*;
 pub use events::*;
 pub use refunds::*;
 pub use shop::*;
+pub use staff::*;

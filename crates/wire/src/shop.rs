@@ -139,8 +139,23 @@ pub struct SaleView {
     pub max_units_per_user: u32,
     /// How long an order may stay unpaid, in seconds.
     pub payment_window_seconds: u64,
+    /// Whether a purchase needs a sale token.
+    #[serde(default)]
+    pub token_required: bool,
     /// The items, in the order of their ids.
     pub items: Vec<ItemView>,
+}
+
+/// A sale token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SaleTokenView {
+    /// The sale it opens.
+    pub sale_id: String,
+    /// The token: for the header `Doorbuster-Sale-Token` of a purchase, or for `Authorization: Bearer` of one.
+    pub token: String,
+    /// When it counts no more.
+    pub expires_at: String,
 }
 
 /// My orders in one sale.

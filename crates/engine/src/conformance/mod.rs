@@ -9,6 +9,7 @@ pub mod ledger;
 pub mod queue;
 pub mod sample;
 mod settlement;
+mod staff;
 pub mod stock;
 
 use crate::fault::BackendError;

@@ -4,6 +4,7 @@
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use ipnet::IpNet;
 
 use super::address::{Caller, client_of};
 use crate::order::UserId;
+use crate::switches::{SwitchName, Switches};
 
 /// Cells in each of a table's two rows; eight bytes each.
 const CELLS: usize = 1 << 17;
@@ -31,15 +33,25 @@ impl Rate {
     /// No limit.
     pub const NONE: Self = Self { per_second: 0, burst: 0 };
 
+    /// Nanoseconds that one request costs.
+    fn cost(self) -> u64 {
+        1_000_000_000 / u64::from(self.per_second.max(1))
+    }
+
+    /// Nanoseconds that may be owed.
+    fn credit(self) -> u64 {
+        self.cost().saturating_mul(u64::from(self.burst.max(1)) - 1)
+    }
+
     /// Seconds in which a whole burst is allowed anew.
     pub fn window_s(self) -> u32 {
         self.burst.div_ceil(self.per_second.max(1)).max(1)
     }
 }
 
-/// Which limits hold, for whom.
-#[derive(Clone, Debug)]
-pub struct LimitOptions {
+/// How often what may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rates {
     /// Clicks from one address: wide, since many people share one.
     pub address: Rate,
     /// Clicks of one user.
@@ -49,6 +61,34 @@ pub struct LimitOptions {
     /// Tokens from one address that are checked by a public key and are not good. Beyond, none of its tokens
     /// is checked that was not seen to be good before.
     pub bad_tokens: Rate,
+}
+
+impl Rates {
+    /// No limits.
+    pub const NONE: Self =
+        Self { address: Rate::NONE, user: Rate::NONE, others: Rate::NONE, bad_tokens: Rate::NONE };
+
+    /// The same with what the staff has turned.
+    #[must_use]
+    fn under(self, switches: &Switches) -> Self {
+        let turned = |configured: Rate, rate, burst| Rate {
+            per_second: switches.number_or(rate, configured.per_second),
+            burst: switches.number_or(burst, configured.burst),
+        };
+        Self {
+            address: turned(self.address, SwitchName::AddressRate, SwitchName::AddressBurst),
+            user: turned(self.user, SwitchName::UserRate, SwitchName::UserBurst),
+            others: turned(self.others, SwitchName::OtherRate, SwitchName::OtherBurst),
+            bad_tokens: turned(self.bad_tokens, SwitchName::BadTokenRate, SwitchName::BadTokenBurst),
+        }
+    }
+}
+
+/// Which limits hold, for whom.
+#[derive(Clone, Debug)]
+pub struct LimitOptions {
+    /// As configured; the staff may turn them.
+    pub rates: Rates,
     /// Addresses without a limit of their own.
     pub exempt: Vec<IpNet>,
     /// Proxies that are believed when they say whom they speak for.
@@ -77,6 +117,7 @@ pub struct Limits {
     user: Table,
     reads: Table,
     changes: Table,
+    configured: Rates,
     exempt: Vec<IpNet>,
     trusted_proxies: Vec<IpNet>,
 }
@@ -114,29 +155,40 @@ fn first_half(address: Ipv6Addr) -> u64 {
 impl Limits {
     /// Limits as `options` say.
     pub fn new(options: LimitOptions) -> Self {
-        let LimitOptions { address, user, others, bad_tokens, exempt, trusted_proxies } = options;
-        Self {
-            clicks: ByAddress::new("address", "network", address),
-            bad_tokens: ByAddress::new("bad_token", "bad_token_network", bad_tokens),
-            bad_holders: ByAddress::new("bad_token", "bad_token_network", bad_tokens),
-            user: Table::new("user", user),
-            reads: Table::new("other", others),
-            changes: Table::new("other", others),
+        let LimitOptions { rates, exempt, trusted_proxies } = options;
+        let limits = Self {
+            clicks: ByAddress::new("address", "network"),
+            bad_tokens: ByAddress::new("bad_token", "bad_token_network"),
+            bad_holders: ByAddress::new("bad_token", "bad_token_network"),
+            user: Table::new("user"),
+            reads: Table::new("other"),
+            changes: Table::new("other"),
+            configured: rates,
             exempt,
             trusted_proxies,
-        }
+        };
+        limits.hold(rates);
+        limits
     }
 
     /// No limits, and no proxies.
     pub fn none() -> Self {
-        Self::new(LimitOptions {
-            address: Rate::NONE,
-            user: Rate::NONE,
-            others: Rate::NONE,
-            bad_tokens: Rate::NONE,
-            exempt: Vec::new(),
-            trusted_proxies: Vec::new(),
-        })
+        Self::new(LimitOptions { rates: Rates::NONE, exempt: Vec::new(), trusted_proxies: Vec::new() })
+    }
+
+    /// From now on the limits are as configured or as the staff has turned them. Who has used a limit up under
+    /// the old rate waits at most for as long as it said.
+    pub fn turn(&self, switches: &Switches) {
+        self.hold(self.configured.under(switches));
+    }
+
+    fn hold(&self, rates: Rates) {
+        self.clicks.hold(rates.address);
+        self.bad_tokens.hold(rates.bad_tokens);
+        self.bad_holders.hold(rates.bad_tokens);
+        self.user.hold(rates.user);
+        self.reads.hold(rates.others);
+        self.changes.hold(rates.others);
     }
 
     /// Whether there are proxies that may say whom they speak for.
@@ -204,12 +256,16 @@ struct ByAddress {
 }
 
 impl ByAddress {
-    fn new(policy: &'static str, network: &'static str, rate: Rate) -> Self {
-        let wide = Rate {
+    fn new(policy: &'static str, network: &'static str) -> Self {
+        Self { one: Table::new(policy), network: Table::new(network) }
+    }
+
+    fn hold(&self, rate: Rate) {
+        self.one.hold(rate);
+        self.network.hold(Rate {
             per_second: rate.per_second.saturating_mul(NETWORKS),
             burst: rate.burst.saturating_mul(NETWORKS),
-        };
-        Self { one: Table::new(policy, rate), network: Table::new(network, wide) }
+        });
     }
 
     /// The network first: a busy one does not even fill the cells of its addresses.
@@ -234,22 +290,34 @@ impl ByAddress {
 /// let one more through.
 struct Table {
     policy: &'static str,
-    rate: Rate,
-    /// Nanoseconds that one request costs.
-    cost: u64,
-    /// Nanoseconds that may be owed.
-    credit: u64,
-    rows: Option<[Box<[AtomicU64]>; 2]>,
+    /// Rate and burst, which the staff may turn at any time.
+    rate: AtomicU64,
+    /// Made when there is first a limit.
+    rows: OnceLock<[Box<[AtomicU64]>; 2]>,
     hashes: RandomState,
 }
 
 impl Table {
-    fn new(policy: &'static str, rate: Rate) -> Self {
-        let row = || (0..CELLS).map(|_| AtomicU64::new(0)).collect();
-        let cost = 1_000_000_000 / u64::from(rate.per_second.max(1));
-        let credit = cost.saturating_mul(u64::from(rate.burst.max(1)) - 1);
-        let rows = (rate.per_second > 0).then(|| [row(), row()]);
-        Self { policy, rate, cost, credit, rows, hashes: RandomState::new() }
+    fn new(policy: &'static str) -> Self {
+        Self { policy, rate: AtomicU64::new(0), rows: OnceLock::new(), hashes: RandomState::new() }
+    }
+
+    fn hold(&self, rate: Rate) {
+        if rate.per_second > 0 {
+            let row = || (0..CELLS).map(|_| AtomicU64::new(0)).collect();
+            self.rows.get_or_init(|| [row(), row()]);
+        }
+        let both = u64::from(rate.per_second) << 32 | u64::from(rate.burst);
+        self.rate.store(both, Ordering::Release);
+    }
+
+    /// The cells and the rate, while there is a limit.
+    fn limit(&self) -> Option<(&[Box<[AtomicU64]>; 2], Rate)> {
+        let both = self.rate.load(Ordering::Acquire);
+        let half = |half: u64| u32::try_from(half & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        let rate = Rate { per_second: half(both >> 32), burst: half(both) };
+        let rows = self.rows.get().filter(|_| rate.per_second > 0)?;
+        Some((rows, rate))
     }
 
     /// Its two cells. Nobody who does not know the process' random keys can aim at another's.
@@ -261,21 +329,22 @@ impl Table {
 
     /// Whether one more is allowed.
     fn look(&self, key: &(impl Hash + ?Sized), now: Duration) -> Result<(), TooOften> {
-        let Some(rows) = &self.rows else { return Ok(()) };
+        let Some((rows, rate)) = self.limit() else { return Ok(()) };
         let cells = self.cells(rows, key);
         let paid_until = cells.map(|cell| cell.load(Ordering::Relaxed)).into_iter().min().unwrap_or(0);
         let owed = paid_until.saturating_sub(nanoseconds(now));
-        if owed <= self.credit {
+        let credit = rate.credit();
+        if owed <= credit {
             return Ok(());
         }
-        Err(TooOften { policy: self.policy, rate: self.rate, wait: Duration::from_nanos(owed - self.credit) })
+        Err(TooOften { policy: self.policy, rate, wait: Duration::from_nanos(owed - credit) })
     }
 
     /// Counts one.
     fn take(&self, key: &(impl Hash + ?Sized), now: Duration) {
-        let Some(rows) = &self.rows else { return };
+        let Some((rows, rate)) = self.limit() else { return };
         for cell in self.cells(rows, key) {
-            let later = |paid_until: u64| Some(paid_until.max(nanoseconds(now)).saturating_add(self.cost));
+            let later = |paid_until: u64| Some(paid_until.max(nanoseconds(now)).saturating_add(rate.cost()));
             let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
         }
     }
@@ -288,15 +357,13 @@ fn nanoseconds(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Timestamp;
     use crate::conformance::sample;
+    use crate::switches::{SwitchChange, TurnedSwitch};
 
     fn limits(rate: Rate) -> Limits {
-        let (user, others) = (Rate::NONE, Rate::NONE);
         let options = LimitOptions {
-            address: rate,
-            user,
-            others,
-            bad_tokens: rate,
+            rates: Rates { address: rate, bad_tokens: rate, ..Rates::NONE },
             exempt: vec!["127.0.0.0/8".parse().unwrap()],
             trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
         };
@@ -336,6 +403,28 @@ mod tests {
         assert_eq!(through(&limits, "203.0.113.9", 1, 1_000), 0);
         assert_eq!(through(&limits, "203.0.113.9", 100, 0), 0, "nor one that went back");
         assert_eq!(through(&limits, "203.0.113.9", 1, 1_500), 1);
+    }
+
+    #[test]
+    fn a_limit_that_the_staff_turns_holds_at_once() {
+        let limits = limits(RATE);
+        let turn = |name: &str, value: &str| {
+            let (name, value) = (name.to_owned(), Some(value.to_owned()));
+            let (sale, reason, by) = (None, String::new(), String::new());
+            let change = SwitchChange { name, sale, value, reason, by };
+            let turned = TurnedSwitch { id: 1, change, at: Timestamp::from_ms(0) };
+            limits.turn(&Switches::new(&[turned]));
+        };
+        assert_eq!(through(&limits, "203.0.113.9", 100, 0), 5);
+        turn("address_rate", "0");
+        assert_eq!(through(&limits, "203.0.113.9", 100, 0), 100, "no limit");
+        turn("address_burst", "50");
+        assert_eq!(through(&limits, "203.0.113.9", 100, 0), 45, "five of fifty were used");
+        limits.turn(&Switches::default());
+        assert_eq!(through(&limits, "203.0.113.8", 100, 0), 5, "as configured again");
+        assert_eq!(through(&limits, "203.0.113.9", 100, 60_000), 5);
+        turn("user_rate", "1");
+        assert_eq!(through(&limits, "203.0.113.7", 100, 90_000), 1, "a limit that there was not before");
     }
 
     #[test]
@@ -390,10 +479,7 @@ mod tests {
     fn a_proxy_that_does_not_say_for_whom_it_speaks_is_not_exempt() {
         let client = |trusted: &str, forwarded: Option<&str>| {
             let options = LimitOptions {
-                address: RATE,
-                user: Rate::NONE,
-                others: Rate::NONE,
-                bad_tokens: RATE,
+                rates: Rates { address: RATE, bad_tokens: RATE, ..Rates::NONE },
                 exempt: vec!["127.0.0.0/8".parse().unwrap()],
                 trusted_proxies: vec![trusted.parse().unwrap()],
             };
@@ -412,10 +498,7 @@ mod tests {
     fn what_one_limit_refuses_is_charged_to_no_other() {
         let rate = |burst| Rate { per_second: 1, burst };
         let options = LimitOptions {
-            address: rate(3),
-            user: rate(5),
-            others: Rate::NONE,
-            bad_tokens: Rate::NONE,
+            rates: Rates { address: rate(3), user: rate(5), ..Rates::NONE },
             exempt: Vec::new(),
             trusted_proxies: Vec::new(),
         };

@@ -2,12 +2,13 @@
 //! or allocation.
 //!
 //! Which refusal wins, in this order: no such item, no token, outside the window, flagged sold out,
-//! not taking orders, bad token, too often, bad request. An address whose bad tokens are too many hears
-//! "too often" for each that would have to be checked by a public key.
+//! not taking orders, bad token, too often, sale token missing or bad, bad request. An address whose bad tokens are
+//! too many hears "too often" for each that would have to be checked by a public key.
 
 mod address;
 mod jwt;
 mod limits;
+mod sale_token;
 mod sold_out;
 mod winners;
 
@@ -16,7 +17,10 @@ pub use jwt::{
     BadToken, JwtAlgorithm, JwtKey, JwtKeys, JwtRules, JwtVerifier, NotAnAlgorithm, ReadJwks, UnusableKey,
 };
 
-pub use limits::{LimitOptions, Limits, Rate, TooOften};
+pub use limits::{LimitOptions, Limits, Rate, Rates, TooOften};
+pub use sale_token::{
+    BadSaleToken, SALE_TOKEN_PREFIX, SaleToken, SaleTokenRules, SaleTokens, WeakSaleSecret,
+};
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -27,6 +31,7 @@ use arc_swap::ArcSwap;
 use crate::clock::{Clock, Timestamp};
 use crate::order::{Epoch, ItemId, Money, OrderId, SaleId, Units, UserId};
 use crate::sale::{Catalog, Sale, SaleState};
+use sale_token::is_sale_token;
 use sold_out::SoldOutFlags;
 use winners::Winners;
 
@@ -42,6 +47,8 @@ pub struct Attempt<'a> {
     pub caller: Caller<'a>,
     /// What stands behind `Bearer `, when the request has it.
     pub bearer: Option<&'a [u8]>,
+    /// A sale token beside an access token.
+    pub sale_token: Option<&'a [u8]>,
     /// The Idempotency-Key header.
     pub idempotency_key: Option<&'a [u8]>,
     /// What the body says; read only by requests that came this far.
@@ -117,6 +124,12 @@ pub enum Refusal {
     BadToken(BadToken),
     /// The user or the address comes too often.
     TooOften(TooOften),
+    /// The sale needs a sale token.
+    SaleTokenRequired,
+    /// The sale token is forged, of another sale, or not of this time.
+    BadSaleToken,
+    /// The sale token is another user's than the access token.
+    SaleTokenMismatch,
     /// The body or a header is malformed.
     InvalidRequest,
     /// The quantity is not in 1..=limit.
@@ -142,6 +155,33 @@ pub enum NotAdmitted {
     TooOften(TooOften),
 }
 
+/// A sale token that was given out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssuedToken {
+    /// The token.
+    pub token: String,
+    /// When it counts no more.
+    pub ends: Timestamp,
+}
+
+/// Why no sale token is given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotIssued {
+    /// There is no such sale.
+    NoSale,
+    /// The user's turn has not come.
+    NotYet {
+        /// When it comes.
+        turn: Timestamp,
+        /// How long until then.
+        wait: std::time::Duration,
+    },
+    /// The sale is over.
+    Ended,
+    /// This gateway has no secret to make them with.
+    Off,
+}
+
 impl From<BadToken> for NotAdmitted {
     fn from(bad: BadToken) -> Self {
         Self::BadToken(bad)
@@ -162,6 +202,7 @@ impl From<NotAdmitted> for Refusal {
 pub struct Gate {
     catalog: Arc<ArcSwap<Catalog>>,
     tokens: Arc<JwtVerifier>,
+    sale_tokens: Arc<SaleTokens>,
     limits: Arc<Limits>,
     clock: Arc<dyn Clock>,
     flags: SoldOutFlags,
@@ -174,12 +215,14 @@ impl Gate {
     pub fn new(
         catalog: Arc<ArcSwap<Catalog>>,
         tokens: Arc<JwtVerifier>,
+        sale_tokens: Arc<SaleTokens>,
         limits: Arc<Limits>,
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self {
             catalog,
             tokens,
+            sale_tokens,
             limits,
             clock,
             flags: SoldOutFlags::default(),
@@ -209,14 +252,78 @@ impl Gate {
             return Err(Refusal::Busy);
         }
         let (client, now) = (self.limits.client(attempt.caller), self.clock.monotonic());
-        let user = match self.verify(bearer, client, flagged) {
+        let ahead_ms = catalog.stock_ahead_ms();
+        let user = match self.identify(bearer, sale.id, ahead_ms, client, flagged) {
             Ok(user) => user,
             // It names a holder. A forged one learns nothing about who bought, not even by a limit.
             Err(_) if flagged => return Err(Refusal::SoldOut),
-            Err(not) => return Err(not.into()),
+            Err(refusal) => return Err(refusal),
         };
         self.limits.click(client, &user, now).map_err(Refusal::TooOften)?;
+        if catalog.switches().token_required(sale.id) && !is_sale_token(bearer) {
+            self.check_sale_token(attempt.sale_token, sale.id, ahead_ms, &user)?;
+        }
         self.claim(attempt, sale, user)
+    }
+
+    /// Who buys, by an access token or by a sale token in its place.
+    fn identify(
+        &self,
+        bearer: &[u8],
+        sale: SaleId,
+        ahead_ms: i64,
+        client: Option<IpAddr>,
+        flagged: bool,
+    ) -> Result<UserId, Refusal> {
+        if !is_sale_token(bearer) {
+            return self.verify(bearer, client, flagged).map_err(Refusal::from);
+        }
+        let mut room = sale_token::ROOM;
+        let now = self.clock.now().ahead_by(ahead_ms);
+        let holder = self.sale_tokens.verify(bearer, sale, now, &mut room);
+        holder
+            .and_then(|it| UserId::new(it.user).map_err(|_| BadSaleToken))
+            .map_err(|_| Refusal::BadSaleToken)
+    }
+
+    /// Whether the sale token beside an access token is good and its user's.
+    fn check_sale_token(
+        &self,
+        token: Option<&[u8]>,
+        sale: SaleId,
+        ahead_ms: i64,
+        user: &UserId,
+    ) -> Result<(), Refusal> {
+        let token = token.ok_or(Refusal::SaleTokenRequired)?;
+        let mut room = sale_token::ROOM;
+        let now = self.clock.now().ahead_by(ahead_ms);
+        let holder = self.sale_tokens.verify(token, sale, now, &mut room);
+        let holder = holder.map_err(|BadSaleToken| Refusal::BadSaleToken)?;
+        if holder.user == user.as_str() { Ok(()) } else { Err(Refusal::SaleTokenMismatch) }
+    }
+
+    /// A sale token for a user who was verified.
+    ///
+    /// # Errors
+    /// [`NotIssued`], when there is none to be had now.
+    pub fn issue_sale_token(&self, sale: SaleId, user: &UserId) -> Result<IssuedToken, NotIssued> {
+        let catalog = self.catalog.load();
+        let sale = catalog.sale(sale).ok_or(NotIssued::NoSale)?;
+        let now = self.clock.now().ahead_by(catalog.stock_ahead_ms());
+        if now >= sale.terms.closes_at || sale.terms.state == SaleState::Closed {
+            return Err(NotIssued::Ended);
+        }
+        let rules = self.sale_tokens.rules();
+        let turn = sale.terms.opens_at.minus(rules.issue_before).plus(self.sale_tokens.turn(sale.id, user));
+        // However the times are set, nobody waits for a token when the sale is open.
+        let turn = turn.min(sale.terms.opens_at);
+        if now < turn {
+            return Err(NotIssued::NotYet { turn, wait: turn.since(now) });
+        }
+        let ends = now.plus(rules.lifetime).min(sale.terms.closes_at);
+        let token = SaleToken { sale: sale.id, user, begins: now, ends, captcha: false };
+        let token = self.sale_tokens.sign(&token).ok_or(NotIssued::Off)?;
+        Ok(IssuedToken { token, ends })
     }
 
     /// Who a token belongs to. Whoever sends many that are not good costs no more signature checks.

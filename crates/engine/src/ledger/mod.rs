@@ -33,6 +33,8 @@
 //!     `a_refunded_order_gives_its_units_back`.
 //! 17. An order whose buyer is paying is held once behind its deadline: `an_open_attempt_holds_its_order_once`.
 //! 18. The payments of a sale are listed page by page: `each_payment_of_a_sale_is_listed_once`.
+//! 19. Of each switch the newest turn stands, and every turn is kept: `the_newest_turn_of_a_switch_stands`.
+//! 20. What the staff does is written down before it is done: `an_action_is_in_the_trail_before_it_has_ended`.
 //!
 //! What the shop is told of has its own promises, in [`Events`].
 
@@ -47,6 +49,7 @@ mod restocks;
 mod rules;
 mod settlement;
 mod sqlite;
+mod staff;
 
 pub use attempts::{
     Attempts, BeginOutcome, PaymentAttempt, PaymentAttemptId, PaymentEventKind, PaymentEvidence,
@@ -67,6 +70,7 @@ pub use settlement::{
     SettleOutcome, Settlement,
 };
 pub use sqlite::{SqliteError, SqliteLedger};
+pub use staff::{Staff, StaffAction, TrailEntry};
 
 use std::time::Duration;
 
@@ -90,6 +94,7 @@ pub trait Ledger:
     + Positions
     + DeadLetters
     + Events
+    + Staff
     + Books
 {
 }
@@ -105,6 +110,7 @@ impl<
         + Positions
         + DeadLetters
         + Events
+        + Staff
         + Books,
 > Ledger for T
 {

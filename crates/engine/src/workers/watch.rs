@@ -12,9 +12,11 @@ use super::{Backends, Step, Watchdog, Worker};
 use crate::clock::Timestamp;
 use crate::delivery::Position;
 use crate::fault::{BackendError, Fault, Layer};
+use crate::gate::Limits;
 use crate::order::Epoch;
 use crate::sale::Catalog;
 use crate::stock::BucketId;
+use crate::switches::{SwitchName, Switches};
 use crate::told::Told;
 
 /// When new orders are refused as BUSY, and when they are taken again.
@@ -53,6 +55,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 pub struct Backpressure {
     busy: AtomicBool,
     cause: ArcSwapOption<String>,
+    /// By the staff's word, which stands beside the cause that was seen.
+    paused: ArcSwapOption<String>,
     /// When the ledger answered the watch last, in milliseconds of the monotonic clock.
     ledger_heard_ms: AtomicU64,
 }
@@ -65,12 +69,18 @@ impl Backpressure {
 
     /// Why, in words for the staff; nothing while orders are taken.
     pub fn cause(&self) -> Option<String> {
+        self.paused.load_full().map(|paused| paused.as_ref().clone()).or_else(|| self.seen())
+    }
+
+    /// What a look has found.
+    fn seen(&self) -> Option<String> {
         self.cause.load_full().map(|cause| cause.as_ref().clone())
     }
 
-    fn set(&self, cause: Option<String>) {
-        self.busy.store(cause.is_some(), Ordering::Relaxed);
+    fn set(&self, cause: Option<String>, paused: Option<&str>) {
+        self.busy.store(cause.is_some() || paused.is_some(), Ordering::Relaxed);
         self.cause.store(cause.map(Arc::new));
+        self.paused.store(paused.map(|paused| Arc::new(paused.to_owned())));
     }
 
     /// How long the ledger has answered nothing, at `now` of the monotonic clock.
@@ -101,6 +111,7 @@ pub struct Watch {
     /// The recorder's positions as they were last known.
     recorded: Vec<Position>,
     watchdog: Option<Arc<Watchdog>>,
+    gate_limits: Option<Arc<Limits>>,
     rounds: Rounds,
     clock_told: Told,
 }
@@ -122,6 +133,7 @@ impl Watch {
             limits,
             recorded: Vec::new(),
             watchdog: None,
+            gate_limits: None,
             rounds: Rounds::default(),
             clock_told: Told::default(),
         }
@@ -133,16 +145,25 @@ impl Watch {
         Self { watchdog, ..self }
     }
 
-    /// Reads the sales and replaces the catalog.
+    /// The same, which also holds the gate's limits to what the staff has turned.
+    #[must_use]
+    pub fn turning(self, limits: Arc<Limits>) -> Self {
+        Self { gate_limits: Some(limits), ..self }
+    }
+
+    /// Reads the sales and the switches, and replaces the catalog.
     ///
     /// # Errors
     /// What the ledger reports; the old catalog stays.
     pub async fn refresh(&self) -> Result<(), BackendError> {
         loop {
             let before = self.catalog.load_full();
-            let sales = self.backends.ledger.sales().await?;
+            let ledger = &self.backends.ledger;
+            let (sales, turned) = tokio::try_join!(ledger.sales(), ledger.switches())?;
+            let switches = Arc::new(Switches::new(&turned));
             // Several watches write into one catalog; what one has seen of the clock, the others keep.
-            let read = Arc::new(Catalog::new(sales).with_stock_ahead(before.stock_ahead_ms()));
+            let read = Catalog::new(sales).with_switches(switches).with_stock_ahead(before.stock_ahead_ms());
+            let read = Arc::new(read);
             // If another one stored meanwhile, what was read here may be the older of the two.
             let found = self.catalog.compare_and_swap(&before, read);
             if Arc::ptr_eq(&found, &before) {
@@ -225,6 +246,9 @@ impl Worker for Watch {
             outbox_age: age,
             ledger_silence: self.backpressure.ledger_silence(now),
         });
+        if let Some(limits) = &self.gate_limits {
+            limits.turn(self.catalog.load().switches());
+        }
         if let (Some(watchdog), Some(lag)) = (&self.watchdog, lag) {
             watchdog.note_waiting(lag, self.recorded.iter().map(|it| it.next).sum());
         }
@@ -256,28 +280,30 @@ impl Watch {
         }
         let sales = catalog.sales().iter().map(|sale| sale.as_ref().clone()).collect();
         // Whoever stored meanwhile has newer sales; the next look notes the clock in them.
-        self.catalog.compare_and_swap(&catalog, Arc::new(Catalog::new(sales).with_stock_ahead(ahead_ms)));
+        let noted = Catalog::new(sales).with_switches(Arc::clone(catalog.switches()));
+        self.catalog.compare_and_swap(&catalog, Arc::new(noted.with_stock_ahead(ahead_ms)));
     }
 
     fn judge(&self, seen: &Pressure) {
-        let was = self.backpressure.is_on();
-        let cause = self.limits.passed_by(seen, was).or_else(|| {
+        let switches = Arc::clone(self.catalog.load().switches());
+        let (was_on, was) = (self.backpressure.is_on(), self.backpressure.seen());
+        let cause = self.limits.under(&switches).passed_by(seen, was.is_some()).or({
             // What cannot be asked leaves it as it was.
             let unknown = seen.queue_lag.is_none() || seen.outbox_age.is_none();
-            if unknown { self.backpressure.cause() } else { None }
+            if unknown { was } else { None }
         });
-        let busy = cause.is_some();
-        if busy != was {
+        self.backpressure.set(cause, switches.paused());
+        let busy = self.backpressure.is_on();
+        if busy != was_on {
             tracing::warn!(
                 busy,
-                cause,
+                cause = self.backpressure.cause(),
                 queue.lag = seen.queue_lag,
                 outbox.age_ms = seen.outbox_age.map(|age| age.as_millis()),
                 ledger.silent_ms = seen.ledger_silence.as_millis(),
                 "new orders are refused as BUSY while this is on"
             );
         }
-        self.backpressure.set(cause);
     }
 }
 
@@ -290,6 +316,16 @@ struct Pressure {
 }
 
 impl WatchLimits {
+    /// The same with what the staff has turned.
+    fn under(self, switches: &Switches) -> Self {
+        let lag = u32::try_from(self.queue_lag_max).unwrap_or(u32::MAX);
+        Self {
+            queue_lag_max: switches.number_or(SwitchName::QueueLagMax, lag).into(),
+            outbox_age_max: switches.time_or(SwitchName::OutboxAgeMax, self.outbox_age_max),
+            ledger_silence_max: switches.time_or(SwitchName::LedgerSilenceMax, self.ledger_silence_max),
+        }
+    }
+
     /// Which limit is passed, in words. Half the limit to come back: a value that hovers around the limit
     /// does not flap. A ledger that answers is no longer silent.
     fn passed_by(&self, seen: &Pressure, was: bool) -> Option<String> {

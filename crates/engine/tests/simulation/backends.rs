@@ -14,6 +14,7 @@ use doorbuster_engine::order::{
 use doorbuster_engine::queue::{Queue, Reader};
 use doorbuster_engine::sale::{LoaderToken, NewSale, Sale, SaleState, Terms};
 use doorbuster_engine::stock::*;
+use doorbuster_engine::switches::{SwitchChange, TurnedSwitch};
 use uuid::Uuid;
 
 use crate::fate::Fate;
@@ -392,6 +393,14 @@ macro_rules! behind_fate {
 }
 
 behind_fate! {
+    Staff {
+        fn turn_switch(change: &SwitchChange) -> Option<TurnedSwitch>;
+        fn switches() -> Vec<TurnedSwitch>;
+        fn switch_history(before: Option<i64>, limit: usize) -> Vec<TurnedSwitch>;
+        fn begin_action(action: &StaffAction) -> i64;
+        fn end_action(id: i64, status: u16) -> ();
+        fn trail(before: Option<i64>, limit: usize) -> Vec<TrailEntry>;
+    }
     Sales {
         fn create_sale(sale: &NewSale) -> Sale;
         fn sales() -> Vec<Sale>;

@@ -10,7 +10,7 @@ use doorbuster_engine::clock::{Clock, ManualClock, Timestamp};
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
 use doorbuster_engine::gate::{
-    Attempt, Caller, JwtKey, JwtKeys, JwtRules, JwtVerifier, Limits, Refusal, Wish,
+    Attempt, Caller, JwtKey, JwtKeys, JwtRules, JwtVerifier, Limits, Refusal, SaleTokens, Wish,
 };
 use doorbuster_engine::ledger::{CancelOutcome, PaymentEvent, Positions, SqliteLedger};
 use doorbuster_engine::operate::Operations;
@@ -197,6 +197,7 @@ impl World {
             item: ItemId(wish.item),
             caller: Caller { peer: std::net::Ipv4Addr::LOCALHOST.into(), forwarded: None },
             bearer: Some(token.as_bytes()),
+            sale_token: None,
             idempotency_key: Some(wish.key.as_bytes()),
             wish: Wish::Wanted { quantity: wish.units, expected_price_minor: None },
             trace: None,
@@ -513,6 +514,7 @@ fn engine(backends: &Backends, catalog: &Arc<ArcSwap<Catalog>>) -> Arc<Engine> {
         backends: backends.clone(),
         catalog: Arc::clone(catalog),
         backpressure: Arc::new(Backpressure::default()),
+        sale_tokens: Arc::new(SaleTokens::none()),
         limits: Arc::new(Limits::none()),
         tokens: Arc::new(JwtVerifier::new(
             JwtKeys::new(vec![JwtKey::hs256(SECRET).unwrap()]).unwrap(),

@@ -14,7 +14,9 @@ use doorbuster_engine::conformance::{sample, stock::Bench};
 use doorbuster_engine::delivery::Position;
 use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
 use doorbuster_engine::fault::{BackendError, Fault, Layer};
-use doorbuster_engine::gate::{Attempt, Caller, JwtKey, JwtKeys, JwtRules, JwtVerifier, Limits, Wish};
+use doorbuster_engine::gate::{
+    Attempt, Caller, JwtKey, JwtKeys, JwtRules, JwtVerifier, Limits, SaleTokens, Wish,
+};
 use doorbuster_engine::ledger::{Positions, SqliteLedger};
 use doorbuster_engine::operate::Operations;
 use doorbuster_engine::order::{Epoch, ItemId, OrderId, OrderPlaced, Reservation, SaleId, Units, UserId};
@@ -278,6 +280,7 @@ impl World {
             catalog: Arc::clone(&catalog),
             backpressure: Arc::new(Backpressure::default()),
             tokens: Arc::new(verifier()),
+            sale_tokens: Arc::new(SaleTokens::none()),
             limits: Arc::new(Limits::none()),
         };
         Self {
@@ -440,6 +443,7 @@ pub(crate) fn attempt<'a>(token: &'a str, key: Option<&'a str>, quantity: i64) -
         item: ITEM,
         caller: Caller { peer: std::net::Ipv4Addr::LOCALHOST.into(), forwarded: None },
         bearer: Some(token.as_bytes()),
+        sale_token: None,
         idempotency_key: key.map(str::as_bytes),
         wish: Wish::Wanted { quantity, expected_price_minor: None },
         trace: None,

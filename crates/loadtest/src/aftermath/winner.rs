@@ -5,14 +5,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use doorbuster_wire::{OrderView, PaymentStarted, PurchaseAccepted};
 use hyper::Method;
-use hyper::header::{ETAG, HeaderValue, IF_NONE_MATCH, LOCATION};
+use hyper::header::{ETAG, HeaderName, HeaderValue, IF_NONE_MATCH, LOCATION};
 use tokio::time::Instant;
 
 use super::line::{Ask, Line, Silent};
 use super::shares::Life;
+use crate::buyer::token_in;
 use crate::link::{Answer, Refusal};
 use crate::tally::SeenOrder;
 
+const SALE_TOKEN: HeaderName = HeaderName::from_static("doorbuster-sale-token");
 /// Longest wait of one look at an order; the server allows 30 s, and a request must end before its limit.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// Pause between two tries to buy what one has just given back.
@@ -260,13 +262,26 @@ impl Line {
         if winner.cancelled { Ok(()) } else { Err(Cut(order.status)) }
     }
 
+    /// A sale token, where one is needed to buy.
+    async fn sale_token(&mut self, bearer: &Bearer) -> Result<HeaderValue, Cut> {
+        let sale = &self.street.plan.sale_id;
+        let ask = self.ask(Method::POST, &format!("sales/{sale}/token"), bearer);
+        let answer = self.insist(&ask).await?;
+        let token = token_in(&answer).and_then(|token| HeaderValue::try_from(token).ok());
+        token.ok_or_else(|| Cut::of_refusal(&answer))
+    }
+
     /// Buys what was cancelled a moment ago, once it is back on sale. Until then the shop says that it is
     /// sold out, or that the user still has the old order.
     async fn buy_again(&mut self, old: &SeenOrder, bearer: &Bearer) -> Result<SeenOrder, Cut> {
-        let ask = self.ask(Method::POST, &format!("items/{}/purchase", old.item_id), bearer);
+        let mut ask = self.ask(Method::POST, &format!("items/{}/purchase", old.item_id), bearer);
         let until = Instant::now() + BUY_AGAIN_FOR;
         loop {
             let answer = self.insist(&ask).await?;
+            if answer.status == 403 && ask.header.is_none() {
+                ask.header = Some((SALE_TOKEN, self.sale_token(bearer).await?));
+                continue;
+            }
             let bought = match answer.status {
                 202 => {
                     let accepted = serde_json::from_slice::<PurchaseAccepted>(&answer.body);

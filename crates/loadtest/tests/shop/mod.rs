@@ -77,6 +77,10 @@ pub(crate) enum Fault {
     KeepsCancelled,
     /// Never tells anybody that their order is paid.
     NeverSaysPaid,
+    /// Requires sale tokens, and puts off every tenth who asks for one.
+    RequiresTokens,
+    /// Requires sale tokens, and gives none to one user.
+    TokenForAllButOne,
 }
 
 #[derive(Default)]
@@ -195,7 +199,10 @@ async fn serve(
 ) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let path: Vec<&str> = request.uri().path().split('/').skip(1).collect();
     let reply = match (request.method(), path.as_slice()) {
-        (&Method::GET, ["api", "flash-sales", "sales", "1"]) => Some(json(200, &sale_view())),
+        (&Method::GET, ["api", "flash-sales", "sales", "1"]) => Some(json(200, &sale_view(fault))),
+        (&Method::POST, ["api", "flash-sales", "sales", "1", "token"]) => {
+            sale_token(fault, &mut state.lock().unwrap(), &request)
+        }
         (&Method::GET, ["admin", "api", "sales", "1"]) => {
             Some(json(200, &sale_detail(&state.lock().unwrap())))
         }
@@ -233,10 +240,26 @@ async fn serve(
     reply.ok_or_else(|| std::io::Error::other("cut"))
 }
 
+fn sale_token(fault: Fault, state: &mut State, request: &Request<Incoming>) -> Reply {
+    let user = user_of(state, request)?;
+    state.requests += 1;
+    if fault == Fault::TokenForAllButOne && user == "user-77" {
+        return Some(problem(403, "NOT_ELIGIBLE", None));
+    }
+    if state.requests.is_multiple_of(10) {
+        return Some(busy(None));
+    }
+    let token = json!({"saleId": "1", "token": format!("dbs1.{user}"), "expiresAt": ""});
+    Some(json(200, &token))
+}
+
 fn purchase(fault: Fault, state: &mut State, item: &str, request: &Request<Incoming>) -> Reply {
     let Some(user) = user_of(state, request) else {
         return Some(problem(401, "UNAUTHENTICATED", None));
     };
+    if fault == Fault::RequiresTokens && !bearer(request).is_some_and(|token| token.starts_with("dbs1.")) {
+        return Some(problem(403, "TOKEN_REQUIRED", None));
+    }
     state.requests += 1;
     let seen = state.seen.entry(user.clone()).or_default();
     *seen += 1;
@@ -310,9 +333,15 @@ fn sell(fault: Fault, state: &mut State, item: &str, user: &str) -> Result<Strin
     Ok(order_id)
 }
 
+fn bearer(request: &Request<Incoming>) -> Option<&str> {
+    request.headers().get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+}
+
 fn user_of(state: &mut State, request: &Request<Incoming>) -> Option<String> {
-    let bearer = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
-    let token = bearer.strip_prefix("Bearer ")?;
+    let token = bearer(request)?;
+    if let Some(user) = token.strip_prefix("dbs1.") {
+        return Some(user.to_owned());
+    }
     let mut rules = Validation::new(Algorithm::HS256);
     rules.set_audience(&["doorbuster"]);
     rules.set_issuer(&["doorbuster"]);
@@ -382,7 +411,7 @@ fn row(order_id: &str, item: &str, user: &str) -> OrderRow {
     }
 }
 
-fn sale_view() -> SaleView {
+fn sale_view(fault: Fault) -> SaleView {
     let item = |(item, quantity): (&str, u64)| ItemView {
         item_id: item.to_owned(),
         product_id: item.to_owned(),
@@ -403,6 +432,7 @@ fn sale_view() -> SaleView {
         server_time: String::new(),
         max_units_per_user: 1,
         payment_window_seconds: 600,
+        token_required: matches!(fault, Fault::RequiresTokens | Fault::TokenForAllButOne),
         items: QUANTITIES.map(item).into(),
     }
 }

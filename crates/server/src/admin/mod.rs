@@ -8,7 +8,9 @@ mod payments;
 mod refunds;
 mod repair;
 mod sales;
+mod switches;
 mod tokens;
+mod trail;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,10 +19,12 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
+use bytes::Bytes;
 use doorbuster_engine::audit;
 use doorbuster_engine::engine::Shared;
 use doorbuster_engine::operate::Operations;
@@ -132,6 +136,10 @@ fn router(state: AdminState) -> Router {
         .route("/admin/api/events/{delivery}", get(events::show))
         .route("/admin/api/events/{delivery}/replay", post(events::replay))
         .route("/admin/api/events/endpoints/{endpoint}/replay", post(events::replay_dead))
+        .route("/admin/api/switches", get(switches::list))
+        .route("/admin/api/switches/{name}", put(switches::set))
+        .route("/admin/api/switch-history", get(switches::history))
+        .route("/admin/api/trail", get(trail::list))
         .route("/admin/api/audit", get(run_audit))
         .route("/metrics", get(metrics))
         .route("/livez", get(live))
@@ -163,28 +171,53 @@ async fn admit(
     let header = request.headers().get(axum::http::header::AUTHORIZATION).map(|value| value.as_bytes());
     let token = header.and_then(crate::purchase::bearer).ok_or_else(|| unknown_token(id))?;
     let now = state.shared.backends.clock.now();
-    let Member { role, name, .. } = state.tokens.member(token, now).ok_or_else(|| unknown_token(id))?;
+    let member = state.tokens.member(token, now).ok_or_else(|| unknown_token(id))?;
     let needed = if request.method().is_safe() { Role::Viewer } else { Role::Operator };
-    if *role < needed {
+    if member.role < needed {
         return Err(problem::FORBIDDEN.said_to(id));
     }
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let request = whole(request, state.body_timeout, id).await?;
-    let mut response = next.run(request).await;
+    let (head, body) = whole(request, state.body_timeout, id).await?;
+    let mut response = if head.method.is_safe() {
+        next.run(Request::from_parts(head, Body::from(body))).await
+    } else {
+        change(&state, member, (head, body), id, next).await?
+    };
     if let Ok(value) = HeaderValue::from_bytes(&id.digits()) {
         response.headers_mut().insert("x-request-id", value);
-    }
-    if !method.is_safe() && response.status().is_success() {
-        tracing::info!(request.id = %id, by = name, role = role.as_str(), %method, path, status = response.status().as_u16(), "the staff changed something");
     }
     Ok(response)
 }
 
-/// The request with its whole body, which a slow sender does not get to hold up.
-async fn whole(request: Request, patience: Duration, id: RequestId) -> Result<Request, ApiError> {
+/// Lets a member of the staff change something, once it is in the trail.
+async fn change(
+    state: &AdminState,
+    member: &Member,
+    (mut head, body): (Parts, Bytes),
+    id: RequestId,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let (method, path) = (head.method.clone(), head.uri.path().to_owned());
+    head.extensions.insert(By(member.name.clone()));
+    let action = trail::begin(state, member, (&method, &path, &body), id).await?;
+    let response = next.run(Request::from_parts(head, Body::from(body))).await;
+    let status = response.status();
+    trail::end(state, action, status, id).await;
+    if status.is_success() {
+        let (by, role) = (&member.name, member.role.as_str());
+        tracing::info!(request.id = %id, by, role, %method, path, status = status.as_u16(), "the staff changed something");
+    }
+    Ok(response)
+}
+
+/// Who changes something: the name beside the token.
+#[derive(Clone)]
+struct By(String);
+
+/// The request and its whole body, which a slow sender does not get to hold up.
+async fn whole(request: Request, patience: Duration, id: RequestId) -> Result<(Parts, Bytes), ApiError> {
     let (head, body) = request.into_parts();
     match tokio::time::timeout(patience, to_bytes(body, BODY_MAX)).await {
-        Ok(Ok(body)) => Ok(Request::from_parts(head, Body::from(body))),
+        Ok(Ok(body)) => Ok((head, body)),
         Ok(Err(error)) => {
             let too_long = std::error::Error::source(&error).is_some_and(|it| it.is::<LengthLimitError>());
             let word = if too_long { problem::CONTENT_TOO_LARGE } else { problem::INVALID_REQUEST };

@@ -3,6 +3,7 @@
 mod health;
 mod orders;
 mod payments;
+mod sale_tokens;
 mod sales;
 mod sandbox;
 
@@ -78,6 +79,7 @@ pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
         .route("/api/flash-sales/payments/{provider}/webhook", webhook)
         .route("/api/flash-sales/sales/{sale}", get(sales::show))
         .route("/api/flash-sales/sales/{sale}/orders", get(orders::mine))
+        .route("/api/flash-sales/sales/{sale}/token", post(sale_tokens::issue))
         .route("/api/time", get(health::time))
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use doorbuster_engine::clock::{Clock, SystemClock, Timestamp};
 use doorbuster_loadtest::{AdminClient, Plan, Report, Shares, TokenSigner};
-use doorbuster_wire::{ItemDraft, SaleDetail, SaleDraft};
+use doorbuster_wire::{ItemDraft, SaleDetail, SaleDraft, SetSwitch};
 
 use super::output::{self, Output};
 use super::rehearse::{self, balance_books, storm_with_progress, winners_live_on};
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<Verdict> {
     args.report.check()?;
     let folder =
         tempfile::Builder::new().prefix("doorbuster-demo-").tempdir().context("no temporary directory")?;
-    let secret = format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
+    let secret = secret();
     let config = config(folder.path(), &secret)?;
     telemetry::start(&config.log);
     let signer = TokenSigner::with_defaults(secret.as_bytes())?;
@@ -106,6 +106,10 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<Verdict> {
     Ok(verdict)
 }
 
+fn secret() -> String {
+    format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>())
+}
+
 /// Quiet, in a folder of its own, on the usual ports where they are free.
 fn config(folder: &std::path::Path, secret: &str) -> anyhow::Result<Config> {
     let port = |wanted: u16| {
@@ -117,6 +121,7 @@ fn config(folder: &std::path::Path, secret: &str) -> anyhow::Result<Config> {
         ("admin.listen", port(8081)),
         ("data.dir", folder.join("data").display().to_string()),
         ("gate.jwt.secret", secret.to_owned()),
+        ("gate.sale_tokens.secret", self::secret()),
         ("admin.token_file", String::new()),
         ("log.level", "warn".to_owned()),
         ("payments.provider", "sandbox".to_owned()),
@@ -159,8 +164,12 @@ fn draft(name: &str, units: u64, window: u64, now: Timestamp) -> SaleDraft {
     }
 }
 
+/// A sale that takes orders from those who have a sale token.
 async fn open_sale(admin: &AdminClient, draft: &SaleDraft) -> anyhow::Result<SaleDetail> {
     let sale = admin.create_sale(draft).await.context("the sale could not be created")?;
+    let (value, sale_id) = (Some("on".to_owned()), Some(sale.sale_id.clone()));
+    let locked = SetSwitch { value, sale_id, reason: "the demo has the gate on".to_owned() };
+    admin.set_switch("token_required", &locked).await.context("sale tokens could not be required")?;
     let report = admin.preheat(&sale.sale_id).await.context("the sale could not be preheated")?;
     anyhow::ensure!(report.ok, "the preheated stock differs from the ledger");
     admin.open(&sale.sale_id).await.context("the sale could not be opened")
@@ -190,7 +199,10 @@ async fn storm_and_balance(
         plan
     };
     let first = plan(0, args.users - latecomers);
-    say(format!("{} users click within 2 s for {} units …", first.users, args.units));
+    say(format!(
+        "{} users get their sale tokens, then click within 2 s for {} units …",
+        first.users, args.units
+    ));
     let mut seen = storm_with_progress(first.clone(), "the storm").await?;
     say(format!(
         "{} orders accepted in {:.1} s; their winners pay, fail, cancel, or never come back …",

@@ -26,7 +26,9 @@ mod report_file;
 mod sale;
 mod serve;
 mod shares;
+mod switch;
 mod token;
+mod trail;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -67,7 +69,11 @@ enum Command {
     Refund(refund::RefundArgs),
     /// Look at what the shop was told, and tell it again
     Event(event::EventArgs),
-    /// Mint access tokens for try-outs
+    /// Turn what can be turned while sales run, and see who turned it
+    Switch(switch::SwitchArgs),
+    /// See what the staff changed
+    Trail(trail::TrailArgs),
+    /// Make tokens: for try-outs, for one sale, for the staff
     Token(token::TokenArgs),
     /// Look at a PostgreSQL ledger's schema, and bring it up to date
     Migrate(migrate::MigrateArgs),
@@ -164,6 +170,8 @@ fn run(command: Command) -> anyhow::Result<Verdict> {
             Command::DeadLetter(args) => dead_letter::run(args).await,
             Command::Refund(args) => refund::run(args).await,
             Command::Event(args) => event::run(args).await,
+            Command::Switch(args) => switch::run(args).await,
+            Command::Trail(args) => trail::run(args).await,
             Command::Token(args) => token::run(&args),
             Command::Migrate(args) => migrate::run(args).await,
             Command::Audit(args) => audit::run(args).await,

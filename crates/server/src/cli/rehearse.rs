@@ -140,6 +140,10 @@ pub(super) async fn storm_with_progress(plan: Plan, what: &'static str) -> anyho
     let shown = Mutex::new(bar.clone());
     let seen = storm(plan, move |progress: Progress| {
         if let Ok(bar) = shown.lock() {
+            if progress.clicked == 0 && progress.tokens > 0 {
+                bar.set_position(progress.tokens);
+                return bar.set_message(format!("{what}: users get their sale tokens"));
+            }
             bar.set_length(progress.total);
             bar.set_position(progress.clicked);
             bar.set_message(format!(

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Args, Subcommand};
-use doorbuster_engine::clock::{Clock, SystemClock};
-use doorbuster_engine::gate::JwtKey;
+use doorbuster_engine::clock::{Clock, SystemClock, Timestamp};
+use doorbuster_engine::gate::{JwtKey, SaleToken, SaleTokens};
+use doorbuster_engine::order::{SaleId, UserId};
 use doorbuster_loadtest::{DEFAULT_ISSUER_AND_AUDIENCE, TokenSigner};
 
 use super::{Verdict, output};
 use crate::admin::{Role, Tokens, is_name, made};
 
-/// Access tokens for try-outs (in a shop, the shop signs them), and tokens for the staff.
+/// Access tokens for try-outs (in a shop, the shop signs them), sale tokens, and tokens for the staff.
 #[derive(Args)]
 pub(crate) struct TokenArgs {
     #[command(subcommand)]
@@ -24,9 +25,9 @@ pub(crate) struct TokenArgs {
 
 #[derive(Subcommand)]
 enum TokenCommand {
-    /// Sign one access token and print it
+    /// Sign one access token, or with --sale one sale token, and print it
     #[command(
-        after_help = "Example:\n  curl -X POST -H \"Authorization: Bearer $(doorbuster token mint --sub alice --signing-key-file secret)\" \\\n      http://127.0.0.1:8080/api/flash-sales/items/1/purchase"
+        after_help = "Examples:\n  doorbuster token mint --sub alice --sale 1 --signing-key-file sale.secret --lifetime 2h\n  curl -X POST -H \"Authorization: Bearer $(doorbuster token mint --sub alice --signing-key-file secret)\" \\\n      http://127.0.0.1:8080/api/flash-sales/items/1/purchase"
     )]
     Mint(MintArgs),
     /// Make a token for a member of the staff, and let the server know its hash
@@ -65,7 +66,10 @@ struct MintArgs {
     /// The user's id
     #[arg(long)]
     sub: String,
-    /// File with the HS256 secret that the server verifies with
+    /// Make a token for this sale, which stands beside or instead of an access token in a purchase
+    #[arg(long, value_name = "ID", conflicts_with_all = ["issuer", "audience"])]
+    sale: Option<SaleId>,
+    /// File with the HS256 secret that the server verifies with; with --sale, its gate.sale_tokens.secret_file
     #[arg(long, value_name = "FILE")]
     signing_key_file: PathBuf,
     /// What `iss` says
@@ -136,9 +140,29 @@ fn make(args: &StaffArgs) -> anyhow::Result<Verdict> {
 }
 
 fn sign(mint: &MintArgs) -> anyhow::Result<Verdict> {
-    doorbuster_engine::order::UserId::new(&mint.sub).context("--sub")?;
-    let signer = TokenSigner::new(&secret(&mint.signing_key_file)?, &mint.issuer, &mint.audience)?;
-    let now = u64::try_from(SystemClock::new().now().as_ms() / 1_000)?;
-    output::line(&signer.sign(&mint.sub, now, mint.lifetime.as_secs()));
+    let user = UserId::new(&mint.sub).context("--sub")?;
+    let now = SystemClock::new().now();
+    let token = match mint.sale {
+        Some(sale) => sale_token(mint, sale, &user, now)?,
+        None => {
+            let signer = TokenSigner::new(&secret(&mint.signing_key_file)?, &mint.issuer, &mint.audience)?;
+            let begins = u64::try_from(now.as_ms() / 1_000)?;
+            signer.sign(&mint.sub, begins, mint.lifetime.as_secs())
+        }
+    };
+    output::line(&token);
     Ok(Verdict::Fine)
+}
+
+/// Signed with the first secret of the file, as the server does it.
+fn sale_token(mint: &MintArgs, sale: SaleId, user: &UserId, now: Timestamp) -> anyhow::Result<String> {
+    let file = mint.signing_key_file.display();
+    let text = std::fs::read_to_string(&mint.signing_key_file)
+        .with_context(|| format!("the secrets in {file} cannot be read"))?;
+    let first = text.split_whitespace().next().with_context(|| format!("{file} has no secret"))?;
+    // When the server would give one out does not matter here.
+    let tokens =
+        SaleTokens::new([first.as_bytes()], SaleTokens::none().rules()).with_context(|| file.to_string())?;
+    let token = SaleToken { sale, user, begins: now, ends: now.plus(mint.lifetime), captcha: false };
+    tokens.sign(&token).context("no secret")
 }

@@ -1,6 +1,6 @@
 //! How often addresses and users may come.
 
-use doorbuster_engine::gate::{LimitOptions, Limits, Rate};
+use doorbuster_engine::gate::{LimitOptions, Limits, Rate, Rates};
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,11 +33,14 @@ impl Config {
         }
         let limits = &self.gate.limits;
         let rate = |per_second, burst| Rate { per_second, burst };
-        Limits::new(LimitOptions {
+        let rates = Rates {
             address: rate(limits.address_rate, limits.address_burst),
             user: rate(limits.user_rate, limits.user_burst),
             others: rate(limits.other_rate, limits.other_burst),
             bad_tokens: rate(limits.bad_token_rate, limits.bad_token_burst),
+        };
+        Limits::new(LimitOptions {
+            rates,
             exempt: limits.exempt.clone(),
             trusted_proxies: self.server.trusted_proxies.clone(),
         })

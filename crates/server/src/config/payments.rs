@@ -106,7 +106,7 @@ impl Config {
 }
 
 /// The value of a key, or else of the file that stands beside it; empty without either.
-fn of_key_or_file(key: &Secret, file: &std::path::Path, file_key: &str) -> anyhow::Result<Secret> {
+pub(super) fn of_key_or_file(key: &Secret, file: &std::path::Path, file_key: &str) -> anyhow::Result<Secret> {
     if !key.reveal().is_empty() || file.as_os_str().is_empty() {
         return Ok(key.clone());
     }

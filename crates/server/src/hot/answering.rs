@@ -44,6 +44,7 @@ pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwar
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const SALE_TOKEN: HeaderName = HeaderName::from_static("doorbuster-sale-token");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The address at the other end, for routes behind the router.
@@ -248,6 +249,7 @@ fn purchase_of<'a>(
         item,
         caller,
         authorization: header(AUTHORIZATION),
+        sale_token: header(SALE_TOKEN),
         idempotency_key: header(IDEMPOTENCY_KEY),
         traceparent: header(TRACEPARENT),
         body,

@@ -68,6 +68,11 @@ export async function openSale({ units = 5, limit = 1, window = 600 } = {}) {
 	}
 	return sale;
 }
+/// Has a sale require sale tokens from now on.
+export async function requireTokens(sale) {
+	const turned = await ask(ADMIN, "PUT", "/admin/api/switches/token_required", STAFF, { value: "on", saleId: sale.id, reason: "a story" });
+	assert.equal(turned.status, 200, JSON.stringify(turned.body));
+}
 /// Buys without a browser; answers the order once it can be paid.
 export async function bought(user, sale) {
 	const { status, body } = await buyer(user, "POST", `/items/${sale.item}/purchase`);

@@ -76,6 +76,8 @@ impl Served {
             .arg("--jwt-secret-file")
             .arg(folder.path().join("secret"))
             .arg("--set")
+            .arg(format!("gate.sale_tokens.secret_file={}", folder.path().join("secret").display()))
+            .arg("--set")
             .arg(format!("admin.token_file={}", folder.path().join("tokens").display()))
             .args(settings.iter().flat_map(|setting| ["--set", setting]))
             .stderr(Stdio::piped())

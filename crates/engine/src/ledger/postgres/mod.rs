@@ -22,6 +22,7 @@ mod restocks;
 mod rows;
 mod sales;
 mod settlement;
+mod staff;
 mod tls;
 
 use tokio_postgres::Row;

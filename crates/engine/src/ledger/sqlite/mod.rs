@@ -15,6 +15,7 @@ mod restocks;
 mod rows;
 mod sales;
 mod settlement;
+mod staff;
 
 use std::io;
 use std::path::Path;
@@ -48,12 +49,13 @@ pub enum SqliteError {
 }
 
 /// The schema's steps; a file at version n has the first n.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("migrations/0001_first.sql"),
     include_str!("migrations/0002_dead_letters_closed.sql"),
     include_str!("migrations/0003_payment_attempts.sql"),
     include_str!("migrations/0004_settlement.sql"),
     include_str!("migrations/0005_events.sql"),
+    include_str!("migrations/0006_staff.sql"),
 ];
 
 /// The time of a transaction, and how far the moments of release are spread behind it.

@@ -35,6 +35,9 @@ GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO doorbuster_gateway, doorbuste
 GRANT INSERT ON "{schema}".sale, "{schema}".item, "{schema}".buyer, "{schema}".orders, "{schema}".order_event,
     "{schema}".release_row, "{schema}".payment, "{schema}".payment_event,
     "{schema}".payment_attempt, "{schema}".refund, "{schema}".restock, "{schema}".shop_event TO doorbuster_gateway;
+-- Every process has a listener for the staff, whose trail and switches nobody takes back.
+GRANT INSERT ON "{schema}".switch, "{schema}".staff_action TO doorbuster_gateway, doorbuster_recorder, doorbuster_keeper;
+GRANT UPDATE (status) ON "{schema}".staff_action TO doorbuster_gateway, doorbuster_recorder, doorbuster_keeper;
 GRANT UPDATE (state, opens_at, epoch, recorded_seq, fence_reason, fence_token, fence_since)
     ON "{schema}".sale TO doorbuster_gateway;
 GRANT UPDATE (quantity, sold, paid) ON "{schema}".item TO doorbuster_gateway;

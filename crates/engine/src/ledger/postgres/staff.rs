@@ -1,0 +1,111 @@
+//! The staff's switches and trail in PostgreSQL.
+
+use async_trait::async_trait;
+use tokio_postgres::Row;
+
+use super::PostgresLedger;
+use super::db::CLOCK;
+use super::failure::Failure;
+use super::rows::{self, at_most};
+use crate::fault::BackendError;
+use crate::ledger::{Staff, StaffAction, TrailEntry};
+use crate::order::SaleId;
+use crate::switches::{SwitchChange, TurnedSwitch};
+
+#[async_trait]
+impl Staff for PostgresLedger {
+    async fn turn_switch(&self, change: &SwitchChange) -> Result<Option<TurnedSwitch>, BackendError> {
+        let it = change;
+        let sale = it.sale.unwrap_or(SaleId(0));
+        let sql = "INSERT INTO switch (name, sale, value, reason, set_by, at) \
+             SELECT $1::text, $2::bigint, $3::text, $4::text, $5::text, $6::bigint WHERE $2 = 0 OR EXISTS (SELECT FROM sale WHERE id = $2) \
+             RETURNING id, name, sale, value, reason, set_by, at";
+        self.db
+            .write("turn a switch", |tx| async move {
+                let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
+                let written = tx.rows((sql, &[&it.name, &sale, &it.value, &it.reason, &it.by, &now])).await?;
+                rows::one(&written, turned)
+            })
+            .await
+    }
+
+    async fn switches(&self) -> Result<Vec<TurnedSwitch>, BackendError> {
+        let sql = "SELECT * FROM (SELECT DISTINCT ON (name, sale) id, name, sale, value, reason, set_by, at \
+             FROM switch ORDER BY name, sale, id DESC) newest WHERE value IS NOT NULL ORDER BY name, sale";
+        self.query_all("read the switches", (sql, &[]), turned).await
+    }
+
+    async fn switch_history(
+        &self,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<TurnedSwitch>, BackendError> {
+        let sql = "SELECT id, name, sale, value, reason, set_by, at FROM switch \
+             WHERE id < $1 ORDER BY id DESC LIMIT $2";
+        let before = before.unwrap_or(i64::MAX);
+        self.query_all("read the switches' history", (sql, &[&before, &at_most(limit)]), turned).await
+    }
+
+    async fn begin_action(&self, action: &StaffAction) -> Result<i64, BackendError> {
+        let it = action;
+        let sql = "INSERT INTO staff_action (at, done_by, role, method, path, body, request) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id";
+        self.db
+            .write("write the staff's trail", |tx| async move {
+                let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
+                let written = tx
+                    .rows((sql, &[&now, &it.by, &it.role, &it.method, &it.path, &it.body, &it.request]))
+                    .await?;
+                rows::one(&written, |row| Ok(row.try_get("id")?))?.ok_or(Failure::Overtaken)
+            })
+            .await
+    }
+
+    async fn end_action(&self, id: i64, status: u16) -> Result<(), BackendError> {
+        let sql = "UPDATE staff_action SET status = $2 WHERE id = $1";
+        self.db
+            .write("write the staff's trail", |tx| async move {
+                tx.rows((sql, &[&id, &i64::from(status)])).await.map(drop)
+            })
+            .await
+    }
+
+    async fn trail(&self, before: Option<i64>, limit: usize) -> Result<Vec<TrailEntry>, BackendError> {
+        let sql = "SELECT id, at, done_by, role, method, path, body, request, status FROM staff_action \
+             WHERE id < $1 ORDER BY id DESC LIMIT $2";
+        let before = before.unwrap_or(i64::MAX);
+        self.query_all("read the staff's trail", (sql, &[&before, &at_most(limit)]), entry).await
+    }
+}
+
+fn turned(row: &Row) -> Result<TurnedSwitch, Failure> {
+    let sale: SaleId = row.try_get("sale")?;
+    Ok(TurnedSwitch {
+        id: row.try_get("id")?,
+        change: SwitchChange {
+            name: row.try_get("name")?,
+            sale: (sale != SaleId(0)).then_some(sale),
+            value: row.try_get("value")?,
+            reason: row.try_get("reason")?,
+            by: row.try_get("set_by")?,
+        },
+        at: row.try_get("at")?,
+    })
+}
+
+fn entry(row: &Row) -> Result<TrailEntry, Failure> {
+    let status: Option<i64> = row.try_get("status")?;
+    Ok(TrailEntry {
+        id: row.try_get("id")?,
+        at: row.try_get("at")?,
+        action: StaffAction {
+            by: row.try_get("done_by")?,
+            role: row.try_get("role")?,
+            method: row.try_get("method")?,
+            path: row.try_get("path")?,
+            body: row.try_get("body")?,
+            request: row.try_get("request")?,
+        },
+        status: status.and_then(|status| u16::try_from(status).ok()),
+    })
+}

@@ -1,0 +1,312 @@
+//! What the staff can turn while sales run. What was turned stands over the configuration, on every gateway,
+//! within a second.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::order::{InvalidValue, SaleId};
+
+/// Longest time that a switch can be set to.
+const DURATION_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// Names a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "SwitchName::meaning says what each does")]
+pub enum SwitchName {
+    TokenRequired,
+    PublishPause,
+    QueueLagMax,
+    OutboxAgeMax,
+    LedgerSilenceMax,
+    AddressRate,
+    AddressBurst,
+    UserRate,
+    UserBurst,
+    OtherRate,
+    OtherBurst,
+    BadTokenRate,
+    BadTokenBurst,
+}
+
+/// What a switch can be set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwitchKind {
+    /// `on` or `off`.
+    OnOff,
+    /// A whole number.
+    Number,
+    /// A time with its unit, such as `30s`.
+    Time,
+}
+
+/// What a switch is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwitchValue {
+    /// On, or off.
+    OnOff(bool),
+    /// A number.
+    Number(u32),
+    /// A time.
+    Time(Duration),
+}
+
+impl SwitchName {
+    /// Every switch.
+    pub const ALL: [Self; 13] = [
+        Self::TokenRequired,
+        Self::PublishPause,
+        Self::QueueLagMax,
+        Self::OutboxAgeMax,
+        Self::LedgerSilenceMax,
+        Self::AddressRate,
+        Self::AddressBurst,
+        Self::UserRate,
+        Self::UserBurst,
+        Self::OtherRate,
+        Self::OtherBurst,
+        Self::BadTokenRate,
+        Self::BadTokenBurst,
+    ];
+
+    /// The word for it, which is that of the configuration's key where there is one.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TokenRequired => "token_required",
+            Self::PublishPause => "publish_pause",
+            Self::QueueLagMax => "queue_lag_max",
+            Self::OutboxAgeMax => "outbox_age_max",
+            Self::LedgerSilenceMax => "ledger_silence_max",
+            Self::AddressRate => "address_rate",
+            Self::AddressBurst => "address_burst",
+            Self::UserRate => "user_rate",
+            Self::UserBurst => "user_burst",
+            Self::OtherRate => "other_rate",
+            Self::OtherBurst => "other_burst",
+            Self::BadTokenRate => "bad_token_rate",
+            Self::BadTokenBurst => "bad_token_burst",
+        }
+    }
+
+    /// What it does.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::TokenRequired => {
+                "buyers of this sale need a sale token beside or instead of an access token"
+            }
+            Self::PublishPause => "no new orders are taken in any sale; buyers hear BUSY",
+            Self::QueueLagMax => "BUSY while more orders than this wait to be recorded",
+            Self::OutboxAgeMax => "BUSY while the oldest unrecorded hold is older than this",
+            Self::LedgerSilenceMax => "BUSY when the ledger has answered nothing for longer than this",
+            Self::AddressRate => "clicks a second of one address at each gateway; 0 is no limit",
+            Self::AddressBurst => "the same at once",
+            Self::UserRate => "clicks a second of one user at each gateway; 0 is no limit",
+            Self::UserBurst => "the same at once",
+            Self::OtherRate => "other requests a second of one user at each gateway; 0 is no limit",
+            Self::OtherBurst => "the same at once",
+            Self::BadTokenRate => {
+                "bad tokens a second of one address that are checked by a public key; 0 is no limit"
+            }
+            Self::BadTokenBurst => "the same at once",
+        }
+    }
+
+    /// Whether it is turned for one sale at a time.
+    pub const fn is_per_sale(self) -> bool {
+        matches!(self, Self::TokenRequired)
+    }
+
+    /// What it can be set to.
+    pub const fn kind(self) -> SwitchKind {
+        match self {
+            Self::TokenRequired | Self::PublishPause => SwitchKind::OnOff,
+            Self::OutboxAgeMax | Self::LedgerSilenceMax => SwitchKind::Time,
+            _ => SwitchKind::Number,
+        }
+    }
+
+    /// What a text sets it to.
+    ///
+    /// # Errors
+    /// [`InvalidValue`] when it cannot be set to that.
+    pub fn value(self, text: &str) -> Result<SwitchValue, InvalidValue> {
+        match self.kind() {
+            SwitchKind::OnOff => match text {
+                "on" => Ok(SwitchValue::OnOff(true)),
+                "off" => Ok(SwitchValue::OnOff(false)),
+                _ => Err(InvalidValue("it is set to on or off")),
+            },
+            SwitchKind::Number => {
+                let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok());
+                number
+                    .flatten()
+                    .filter(|&number| number > 0 || !self.is_a_burst())
+                    .map(SwitchValue::Number)
+                    .ok_or(InvalidValue(
+                        "it is set to a whole number below 4294967296; a burst to at least 1",
+                    ))
+            }
+            SwitchKind::Time => humantime::parse_duration(text)
+                .ok()
+                .filter(|time| !time.is_zero() && *time <= DURATION_MAX)
+                .map(SwitchValue::Time)
+                .ok_or(InvalidValue("it is set to a time with its unit, such as 30s, of at most 24h")),
+        }
+    }
+
+    const fn is_a_burst(self) -> bool {
+        matches!(self, Self::AddressBurst | Self::UserBurst | Self::OtherBurst | Self::BadTokenBurst)
+    }
+}
+
+impl fmt::Display for SwitchName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for SwitchName {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        Self::ALL
+            .into_iter()
+            .find(|name| name.as_str() == text)
+            .ok_or(InvalidValue("there is no such switch"))
+    }
+}
+
+/// A switch that is to be turned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchChange {
+    /// Which; names that this version does not know are kept all the same.
+    pub name: String,
+    /// For one sale, or for all.
+    pub sale: Option<SaleId>,
+    /// To what; `None` lets the configuration stand again.
+    pub value: Option<String>,
+    /// Why, in the words of who does it.
+    pub reason: String,
+    /// Who does it.
+    pub by: String,
+}
+
+/// A switch as it was turned once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TurnedSwitch {
+    /// Grows with each turn.
+    pub id: i64,
+    /// What was turned, by whom and why.
+    pub change: SwitchChange,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// The switches that stand.
+#[derive(Debug, Default)]
+pub struct Switches {
+    /// Sale 0 is all sales.
+    turned: BTreeMap<(SwitchName, SaleId), SwitchValue>,
+    paused: Option<String>,
+}
+
+impl Switches {
+    /// The switches as the ledger has them. One that this version does not know, or does not understand, was
+    /// turned by a newer one and is left to it.
+    pub fn new(turned: &[TurnedSwitch]) -> Self {
+        let mut switches = Self::default();
+        for TurnedSwitch { change, .. } in turned {
+            let Some(text) = &change.value else { continue };
+            let known = change.name.parse::<SwitchName>().and_then(|name| Ok((name, name.value(text)?)));
+            let Ok((name, value)) = known else { continue };
+            if (name, value) == (SwitchName::PublishPause, SwitchValue::OnOff(true)) {
+                switches.paused = Some(format!("{} has paused it: {}", change.by, change.reason));
+            }
+            switches.turned.insert((name, change.sale.unwrap_or(SaleId(0))), value);
+        }
+        switches
+    }
+
+    /// Whether buyers of this sale need a sale token.
+    pub fn token_required(&self, sale: SaleId) -> bool {
+        self.turned.get(&(SwitchName::TokenRequired, sale)) == Some(&SwitchValue::OnOff(true))
+    }
+
+    /// Why no new orders are taken, and by whose word.
+    pub fn paused(&self) -> Option<&str> {
+        self.paused.as_deref()
+    }
+
+    /// What a switch over all sales is set to, or what the configuration says.
+    pub(crate) fn number_or(&self, name: SwitchName, configured: u32) -> u32 {
+        match self.turned.get(&(name, SaleId(0))) {
+            Some(SwitchValue::Number(number)) => *number,
+            _ => configured,
+        }
+    }
+
+    /// The same of a time.
+    pub(crate) fn time_or(&self, name: SwitchName, configured: Duration) -> Duration {
+        match self.turned.get(&(name, SaleId(0))) {
+            Some(SwitchValue::Time(time)) => *time,
+            _ => configured,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turned(name: &str, sale: Option<i64>, value: &str) -> TurnedSwitch {
+        let (name, value) = (name.to_owned(), Some(value.to_owned()));
+        let (reason, by) = ("a test".to_owned(), "ada".to_owned());
+        let change = SwitchChange { name, sale: sale.map(SaleId), value, reason, by };
+        TurnedSwitch { id: 1, change, at: Timestamp::from_ms(0) }
+    }
+
+    #[test]
+    fn every_switch_takes_its_kind_of_value_and_no_other() {
+        for name in SwitchName::ALL {
+            assert_eq!(name.as_str().parse(), Ok(name));
+            let (good, bad): (&[&str], &[&str]) = match name.kind() {
+                SwitchKind::OnOff => (&["on", "off"], &["", "ON", "true", "1"]),
+                SwitchKind::Number => {
+                    (&["1", "4294967295"], &["", "-1", "+1", "1.0", "4294967296", "0x1", " 1", "on"])
+                }
+                SwitchKind::Time => (&["30s", "24h"], &["", "30", "0s", "25h", "-1s", "on"]),
+            };
+            for text in good {
+                assert!(name.value(text).is_ok(), "{name} {text}");
+            }
+            for text in bad {
+                assert!(name.value(text).is_err(), "{name} {text}");
+            }
+        }
+        assert_eq!(SwitchName::UserRate.value("0"), Ok(SwitchValue::Number(0)));
+        assert!(SwitchName::UserBurst.value("0").is_err());
+    }
+
+    #[test]
+    fn what_is_turned_stands_over_what_is_configured() {
+        let switches = Switches::new(&[
+            turned("token_required", Some(7), "on"),
+            turned("token_required", Some(8), "off"),
+            turned("user_rate", None, "0"),
+            turned("outbox_age_max", None, "5s"),
+            turned("publish_pause", None, "on"),
+            turned("of_a_newer_version", None, "on"),
+            turned("address_rate", None, "of a newer version"),
+        ]);
+        let required = [7, 8, 9].map(|sale| switches.token_required(SaleId(sale)));
+        assert_eq!(required, [true, false, false]);
+        assert_eq!(switches.number_or(SwitchName::UserRate, 5), 0);
+        assert_eq!(switches.number_or(SwitchName::AddressRate, 100), 100);
+        let s = Duration::from_secs;
+        assert_eq!(switches.time_or(SwitchName::OutboxAgeMax, s(30)), s(5));
+        assert_eq!(switches.time_or(SwitchName::LedgerSilenceMax, s(30)), s(30));
+        assert_eq!(switches.paused(), Some("ada has paused it: a test"));
+    }
+}

@@ -1,0 +1,111 @@
+//! The trail of what the staff changed: written down before it is done, with how it ended.
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+use bytes::Bytes;
+use doorbuster_engine::ledger::{StaffAction, TrailEntry};
+use doorbuster_wire::{self as wire, Page};
+use serde::Deserialize;
+
+use super::{AdminState, Member};
+use crate::api::{ApiError, fresh_json};
+use crate::problem;
+use crate::request_id::RequestId;
+use crate::views;
+
+const LIMIT_MAX: usize = 1_000;
+const LIMIT_DEFAULT: usize = 100;
+
+/// Most bytes of a request's body that are kept.
+const BODY_MAX: usize = 4 * 1024;
+
+/// A page of a list whose newest entry comes first.
+#[derive(Deserialize)]
+pub(super) struct NewestFirst {
+    #[serde(default)]
+    cursor: Option<String>,
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+/// From before which number, and how many.
+pub(super) fn page(
+    query: Result<Query<NewestFirst>, QueryRejection>,
+    id: RequestId,
+) -> Result<(Option<i64>, usize), ApiError> {
+    let bad = |text: &str| ApiError::new(problem::INVALID_REQUEST.because(text), id);
+    let Ok(Query(query)) = query else { return Err(bad("`limit` is a number from 1 to 1000.")) };
+    let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
+    if !(1..=LIMIT_MAX).contains(&limit) {
+        return Err(bad("`limit` is a number from 1 to 1000."));
+    }
+    let number = |text: &str| text.parse().ok().filter(|number: &i64| *number > 0);
+    match query.cursor {
+        None => Ok((None, limit)),
+        Some(cursor) => {
+            let before =
+                number(&cursor).ok_or_else(|| bad("`cursor` is what the page before gave as `next`."))?;
+            Ok((Some(before), limit))
+        }
+    }
+}
+
+/// Every change, newest first. The cursor is the last number of the page before.
+pub(super) async fn list(
+    State(state): State<AdminState>,
+    query: Result<Query<NewestFirst>, QueryRejection>,
+    id: RequestId,
+) -> Result<Response, ApiError> {
+    let (before, limit) = page(query, id)?;
+    let trail = state.shared.backends.ledger.trail(before, limit).await;
+    let trail = trail.map_err(|error| ApiError::fault(&error, id))?;
+    let next = trail.last().filter(|_| trail.len() == limit).map(|it| it.id.to_string());
+    Ok(fresh_json(&Page { items: trail.iter().map(row).collect(), next }))
+}
+
+/// Writes down what is about to be changed.
+///
+/// # Errors
+/// When it cannot be written: then it is not done either.
+pub(super) async fn begin(
+    state: &AdminState,
+    member: &Member,
+    (method, path, body): (&Method, &str, &Bytes),
+    id: RequestId,
+) -> Result<i64, ApiError> {
+    let body = String::from_utf8_lossy(&body[..body.len().min(BODY_MAX)]).replace('\0', "\u{fffd}");
+    let action = StaffAction {
+        by: member.name.clone(),
+        role: member.role.as_str().to_owned(),
+        method: method.to_string(),
+        path: path.to_owned(),
+        body,
+        request: id.to_string(),
+    };
+    let begun = state.shared.backends.ledger.begin_action(&action).await;
+    begun.map_err(|error| ApiError::fault(&error, id))
+}
+
+/// Writes down how it ended. What cannot be written stays open in the trail, as after a crash.
+pub(super) async fn end(state: &AdminState, action: i64, status: StatusCode, id: RequestId) {
+    if let Err(error) = state.shared.backends.ledger.end_action(action, status.as_u16()).await {
+        tracing::warn!(request.id = %id, error = error.chain(), "the trail does not say how a change ended");
+    }
+}
+
+fn row(entry: &TrailEntry) -> wire::TrailRow {
+    let it = &entry.action;
+    wire::TrailRow {
+        action_id: entry.id.to_string(),
+        at: views::time(entry.at),
+        by: it.by.clone(),
+        role: it.role.clone(),
+        method: it.method.clone(),
+        path: it.path.clone(),
+        body: it.body.clone(),
+        request_id: it.request.clone(),
+        status: entry.status,
+    }
+}

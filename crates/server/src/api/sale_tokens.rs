@@ -1,0 +1,43 @@
+//! Sale tokens for those who are signed in.
+
+use axum::extract::State;
+use axum::response::Response;
+use doorbuster_engine::gate::NotIssued;
+use doorbuster_engine::order::SaleId;
+use doorbuster_wire::SaleTokenView;
+
+use super::{ApiError, ApiState, Buyer, InPath, fresh_json};
+use crate::problem;
+use crate::purchase;
+use crate::request_id::RequestId;
+use crate::views;
+
+/// A token each time, good until it ends: asking again does no harm.
+pub(super) async fn issue(
+    State(state): State<ApiState>,
+    InPath(sale): InPath<String>,
+    Buyer(user): Buyer,
+    id: RequestId,
+) -> Result<Response, ApiError> {
+    let sale: SaleId = sale.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))?;
+    match state.engine.gate().issue_sale_token(sale, &user) {
+        Ok(issued) => Ok(fresh_json(&SaleTokenView {
+            sale_id: sale.to_string(),
+            token: issued.token,
+            expires_at: views::time(issued.ends),
+        })),
+        Err(NotIssued::NoSale) => Err(problem::SALE_NOT_FOUND.said_to(id)),
+        Err(NotIssued::Ended) => Err(problem::ENDED.said_to(id)),
+        Err(NotIssued::NotYet { turn, wait }) => {
+            let (problem, seconds) = purchase::not_started(turn, wait);
+            let problem = doorbuster_wire::Problem {
+                detail: "Your turn to get a token for this sale has not come. Ask again then.".to_owned(),
+                ..problem
+            };
+            Err(ApiError::new(problem, id).after(seconds))
+        }
+        Err(NotIssued::Off) => {
+            Err(ApiError::new(problem::NOT_READY.because("This server gives out no sale tokens."), id))
+        }
+    }
+}
