@@ -185,7 +185,7 @@ fn in_proxy_servers(test: &str) -> bool {
 
 /// Whether a test of the server tells what buyers and staff see, whatever the backends are.
 fn on_every_backend(test: &str) -> bool {
-    ["orders", "outgoing", "payments", "providers", "purchase", "refusals", "sales", "switches"]
+    ["orders", "outgoing", "payments", "providers", "purchase", "refusals", "sales", "strikes", "switches"]
         .contains(&test)
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::fault::BackendError;
 use crate::fault_points::FaultPoint;
-use crate::gate::{Attempt, Claim, Gate, JwtVerifier, Limits, Refusal, SaleTokens};
+use crate::gate::{Attempt, Barred, Claim, Gate, JwtVerifier, Limits, Refusal, SaleTokens};
 use crate::order::{OrderId, OrderPlaced, OrderStatus, Reservation, UserId};
 use crate::sale::Catalog;
 use crate::stock::{Batcher, BucketId, PAGE_MAX, ReserveOutcome, ReserveReply, ReserveRequest};
@@ -34,6 +34,8 @@ pub struct Shared {
     pub sale_tokens: Arc<SaleTokens>,
     /// How often addresses and users may come.
     pub limits: Arc<Limits>,
+    /// Who may not buy any more, kept fresh by the doorman.
+    pub barred: Arc<Barred>,
 }
 
 /// One core's way through the pipeline. Cores share the backends and no lock.
@@ -89,8 +91,8 @@ impl Engine {
     pub fn new(shared: Shared, batcher: Batcher, detach: Detach) -> Self {
         let clock = Arc::clone(&shared.backends.clock);
         let (tokens, limits) = (Arc::clone(&shared.tokens), Arc::clone(&shared.limits));
-        let sale_tokens = Arc::clone(&shared.sale_tokens);
-        let gate = Gate::new(Arc::clone(&shared.catalog), tokens, sale_tokens, limits, clock);
+        let (sale_tokens, barred) = (Arc::clone(&shared.sale_tokens), Arc::clone(&shared.barred));
+        let gate = Gate::new(Arc::clone(&shared.catalog), tokens, sale_tokens, limits, barred, clock);
         Self {
             shared,
             gate,

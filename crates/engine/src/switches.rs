@@ -18,6 +18,7 @@ const DURATION_MAX: Duration = Duration::from_secs(24 * 3_600);
 pub enum SwitchName {
     TokenRequired,
     PublishPause,
+    StrikesMax,
     QueueLagMax,
     OutboxAgeMax,
     LedgerSilenceMax,
@@ -55,9 +56,10 @@ pub enum SwitchValue {
 
 impl SwitchName {
     /// Every switch.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::TokenRequired,
         Self::PublishPause,
+        Self::StrikesMax,
         Self::QueueLagMax,
         Self::OutboxAgeMax,
         Self::LedgerSilenceMax,
@@ -76,6 +78,7 @@ impl SwitchName {
         match self {
             Self::TokenRequired => "token_required",
             Self::PublishPause => "publish_pause",
+            Self::StrikesMax => "strikes_max",
             Self::QueueLagMax => "queue_lag_max",
             Self::OutboxAgeMax => "outbox_age_max",
             Self::LedgerSilenceMax => "ledger_silence_max",
@@ -97,6 +100,7 @@ impl SwitchName {
                 "buyers of this sale need a sale token beside or instead of an access token"
             }
             Self::PublishPause => "no new orders are taken in any sale; buyers hear BUSY",
+            Self::StrikesMax => "who has so many unpaid orders in a sale buys no more in it; 0 bars nobody",
             Self::QueueLagMax => "BUSY while more orders than this wait to be recorded",
             Self::OutboxAgeMax => "BUSY while the oldest unrecorded hold is older than this",
             Self::LedgerSilenceMax => "BUSY when the ledger has answered nothing for longer than this",

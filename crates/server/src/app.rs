@@ -15,8 +15,8 @@ use doorbuster_engine::observed::Observed;
 use doorbuster_engine::sale::{Catalog, Sale, SaleState};
 use doorbuster_engine::stock::BucketId;
 use doorbuster_engine::workers::{
-    Backends, Backpressure, Expirer, LatePolicy, Rebuilder, Reconciler, Recorder, Releaser, Restocker,
-    Running, SaleClock, Settler, Sweeper, Watch, WatchLimits, Watchdog, Worker, start,
+    Backends, Backpressure, Doorman, Expirer, LatePolicy, Rebuilder, Reconciler, Recorder, Releaser,
+    Restocker, Running, SaleClock, Settler, Sweeper, Watch, WatchLimits, Watchdog, Worker, start,
 };
 use futures_util::future::{join, join_all};
 use tokio::sync::watch as signal;
@@ -158,6 +158,7 @@ impl App {
             tokens: Arc::new(identity::verifier(config)?),
             sale_tokens: Arc::new(config.sale_tokens()?),
             limits: Arc::new(config.limits()),
+            barred: Arc::default(),
         };
         let limits = watch_limits(config);
         watch(&shared, limits).refresh().await?;
@@ -333,6 +334,11 @@ fn workers(
     let mut workers: Vec<(Box<dyn Worker>, Duration)> = vec![(Box::new(watch), ms(100))];
     if let Some(watchdog) = watchdog {
         workers.push((watchdog.over(Box::new(Recorder::new(backends(), ms(250)))), ms(0)));
+    }
+    if config.server.roles.contains(&Role::Gateway) {
+        let (catalog, barred) = (Arc::clone(&shared.catalog), Arc::clone(&shared.barred));
+        let doorman = Doorman::new(backends(), catalog, barred, config.gate.strikes_max);
+        workers.push((Box::new(doorman), ms(1_000)));
     }
     if config.server.roles.contains(&Role::Keeper) {
         // Without a provider nobody can be asked, so nobody is waited for.

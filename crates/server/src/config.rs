@@ -150,6 +150,7 @@ pub struct Gate {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "DurationText")]
     pub ledger_silence_max: Duration,
+    pub strikes_max: u32,
     pub jwt: Jwt,
     pub sale_tokens: SaleTokens,
     pub limits: GateLimits,

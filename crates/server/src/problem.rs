@@ -35,6 +35,7 @@ words! {
     UNAUTHENTICATED = 401, "Not signed in", "The request needs a valid access token in `Authorization: Bearer`. Sign in again and repeat it.";
     FORBIDDEN = 403, "Not allowed", "This token's role does not allow the operation.";
     NOT_STARTED = 403, "Not started", "The sale has not begun. Try again when it opens.";
+    NOT_ELIGIBLE = 403, "Not eligible", "You may not buy in this sale any more: too many of your orders in it were not paid.";
     TOKEN_REQUIRED = 403, "Sale token required", "This sale needs a sale token: get one at its /token and send it as `Doorbuster-Sale-Token`.";
     TOKEN_INVALID = 403, "Sale token not good", "The sale token is not good for this sale at this time. Get a new one.";
     TOKEN_MISMATCH = 403, "Sale token of another user", "The sale token belongs to another user than the access token. Get one of your own.";

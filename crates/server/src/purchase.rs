@@ -275,6 +275,7 @@ fn refused(refusal: Refusal, id: RequestId) -> Answer {
             let (problem, seconds) = not_started(opens_at, Duration::from_millis(starts_in_ms));
             Answer::problem(problem, id).retry_after(seconds)
         }
+        Refusal::NotEligible => Answer::problem(problem::NOT_ELIGIBLE.problem(), id),
         Refusal::SaleTokenRequired => Answer::problem(problem::TOKEN_REQUIRED.problem(), id),
         Refusal::BadSaleToken => Answer::problem(problem::TOKEN_INVALID.problem(), id),
         Refusal::SaleTokenMismatch => Answer::problem(problem::TOKEN_MISMATCH.problem(), id),

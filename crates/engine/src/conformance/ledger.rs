@@ -9,7 +9,8 @@ pub use super::settlement::{
     a_late_payment_is_settled_by_its_retake, a_refund_stays_due_until_it_is_done,
     a_refunded_order_gives_its_units_back, a_refused_retake_gives_the_money_back,
     an_open_attempt_holds_its_order_once, each_payment_of_a_sale_is_listed_once,
-    money_that_came_back_by_itself_refunds_its_order, units_return_at_random_moments,
+    holding_without_paying_is_a_strike, money_that_came_back_by_itself_refunds_its_order,
+    units_return_at_random_moments,
 };
 pub use super::staff::{an_action_is_in_the_trail_before_it_has_ended, the_newest_turn_of_a_switch_stands};
 use super::{sample, sound};
@@ -42,7 +43,7 @@ macro_rules! ledger_promises {
             money_that_came_back_by_itself_refunds_its_order, a_late_payment_is_settled_by_its_retake,
             a_refused_retake_gives_the_money_back, a_refund_stays_due_until_it_is_done,
             a_refunded_order_gives_its_units_back, an_open_attempt_holds_its_order_once,
-            each_payment_of_a_sale_is_listed_once, the_newest_turn_of_a_switch_stands,
+            each_payment_of_a_sale_is_listed_once, holding_without_paying_is_a_strike, the_newest_turn_of_a_switch_stands,
             an_action_is_in_the_trail_before_it_has_ended,
         }
     };

@@ -7,9 +7,9 @@ use super::ledger::{Bench, PROVIDER, WINDOW, order_of, payment_event, provider_e
 use super::{sample, sound};
 use crate::clock::Clock;
 use crate::ledger::{
-    Aftermath, BeginOutcome, LatePayment, LateVerdict, PayOutcome, PaymentAttemptId, PaymentEvent,
-    PaymentEventKind, PaymentKey, ReceiveOutcome, Refund, RefundOutcome, RefundReport, RefundState,
-    SettleOutcome,
+    Aftermath, BeginOutcome, CancelOutcome, LatePayment, LateVerdict, PayOutcome, PaymentAttemptId,
+    PaymentEvent, PaymentEventKind, PaymentKey, ReceiveOutcome, Refund, RefundOutcome, RefundReport,
+    RefundState, SettleOutcome,
 };
 use crate::order::{OrderId, OrderPlaced, OrderStatus, RejectReason, SaleId};
 
@@ -225,6 +225,36 @@ pub async fn a_refunded_order_gives_its_units_back(bench: &Bench) {
     assert_eq!(bench.status(1).await, Some(OrderStatus::Refunded));
     assert_eq!(bench.record(&[order_of(1, 3)]).await.pending, 1, "the user may buy again");
     assert_eq!(bench.books().await.releases, [sample::order_id(1)]);
+}
+
+/// Promise 19.
+pub async fn holding_without_paying_is_a_strike(bench: &Bench) {
+    let sale = bench.sale(50, 9).await.id;
+    let struck = async |strikes| {
+        let mut users = sound(bench.ledger.struck(sale, strikes).await);
+        users.sort();
+        users
+    };
+    let cancel = async |n: u64, user: u64| {
+        let cancelled = bench.ledger.cancel(sample::order_id(n), &sample::user(user), None).await;
+        assert!(matches!(sound(cancelled), CancelOutcome::Cancelled(_)));
+    };
+    // User 1 never pays, twice; 2 pays; 3 cancels at once; 4 cancels late; 5 pays too late; 6 never pays, once.
+    let orders = [(1, 1), (2, 1), (3, 2), (4, 3), (5, 4), (6, 5), (7, 6)];
+    bench.record(&orders.map(|(n, user)| order_of(n, user))).await;
+    assert_eq!(bench.pay(3, "event-3", "payment-3").await, PayOutcome::Paid);
+    cancel(4, 3).await;
+    assert!(struck(1).await.is_empty(), "nobody yet");
+    bench.clock.advance(Duration::from_secs(120));
+    cancel(5, 4).await;
+    assert_eq!(struck(1).await, [sample::user(4)], "two minutes are late");
+    bench.clock.advance(WINDOW);
+    assert_eq!(bench.expire(Duration::ZERO).await, (4, 0));
+    assert_eq!(bench.pay(6, "event-6", "payment-6").await, PayOutcome::Late);
+    assert_eq!(struck(1).await, [1, 4, 6].map(sample::user), "who paid too late has paid");
+    assert_eq!(struck(2).await, [sample::user(1)]);
+    assert!(struck(3).await.is_empty());
+    assert!(sound(bench.ledger.struck(SaleId(99), 1).await).is_empty());
 }
 
 /// Promise 17: it is held until its provider has been asked, once and boundedly, and nobody else is.

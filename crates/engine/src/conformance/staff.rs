@@ -27,7 +27,7 @@ impl Bench {
     }
 }
 
-/// Promise 19.
+/// Promise 20.
 pub async fn the_newest_turn_of_a_switch_stands(bench: &Bench) {
     bench.sale(2, 1).await;
     assert_eq!(sound(bench.ledger.switches().await), []);
@@ -52,7 +52,7 @@ pub async fn the_newest_turn_of_a_switch_stands(bench: &Bench) {
     assert_eq!(sound(page(Some(first)).await), []);
 }
 
-/// Promise 20.
+/// Promise 21.
 pub async fn an_action_is_in_the_trail_before_it_has_ended(bench: &Bench) {
     let action = |n: u32| StaffAction {
         by: "ada".to_owned(),

@@ -2,10 +2,11 @@
 //! or allocation.
 //!
 //! Which refusal wins, in this order: no such item, no token, outside the window, flagged sold out,
-//! not taking orders, bad token, too often, sale token missing or bad, bad request. An address whose bad tokens are
+//! not taking orders, bad token, too often, not eligible, sale token missing or bad, bad request. An address whose bad tokens are
 //! too many hears "too often" for each that would have to be checked by a public key.
 
 mod address;
+mod barred;
 mod jwt;
 mod limits;
 mod sale_token;
@@ -13,6 +14,7 @@ mod sold_out;
 mod winners;
 
 pub use address::Caller;
+pub use barred::Barred;
 pub use jwt::{
     BadToken, JwtAlgorithm, JwtKey, JwtKeys, JwtRules, JwtVerifier, NotAnAlgorithm, ReadJwks, UnusableKey,
 };
@@ -124,6 +126,8 @@ pub enum Refusal {
     BadToken(BadToken),
     /// The user or the address comes too often.
     TooOften(TooOften),
+    /// The user may not buy in this sale any more.
+    NotEligible,
     /// The sale needs a sale token.
     SaleTokenRequired,
     /// The sale token is forged, of another sale, or not of this time.
@@ -178,6 +182,8 @@ pub enum NotIssued {
     },
     /// The sale is over.
     Ended,
+    /// The user may not buy in this sale any more.
+    NotEligible,
     /// This gateway has no secret to make them with.
     Off,
 }
@@ -204,6 +210,7 @@ pub struct Gate {
     tokens: Arc<JwtVerifier>,
     sale_tokens: Arc<SaleTokens>,
     limits: Arc<Limits>,
+    barred: Arc<Barred>,
     clock: Arc<dyn Clock>,
     flags: SoldOutFlags,
     winners: Winners,
@@ -217,6 +224,7 @@ impl Gate {
         tokens: Arc<JwtVerifier>,
         sale_tokens: Arc<SaleTokens>,
         limits: Arc<Limits>,
+        barred: Arc<Barred>,
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self {
@@ -224,6 +232,7 @@ impl Gate {
             tokens,
             sale_tokens,
             limits,
+            barred,
             clock,
             flags: SoldOutFlags::default(),
             winners: Winners::default(),
@@ -260,6 +269,9 @@ impl Gate {
             Err(refusal) => return Err(refusal),
         };
         self.limits.click(client, &user, now).map_err(Refusal::TooOften)?;
+        if self.barred.has(sale.id, &user) {
+            return Err(Refusal::NotEligible);
+        }
         if catalog.switches().token_required(sale.id) && !is_sale_token(bearer) {
             self.check_sale_token(attempt.sale_token, sale.id, ahead_ms, &user)?;
         }
@@ -312,6 +324,9 @@ impl Gate {
         let now = self.clock.now().ahead_by(catalog.stock_ahead_ms());
         if now >= sale.terms.closes_at || sale.terms.state == SaleState::Closed {
             return Err(NotIssued::Ended);
+        }
+        if self.barred.has(sale.id, user) {
+            return Err(NotIssued::NotEligible);
         }
         let rules = self.sale_tokens.rules();
         let turn = sale.terms.opens_at.minus(rules.issue_before).plus(self.sale_tokens.turn(sale.id, user));

@@ -33,8 +33,9 @@
 //!     `a_refunded_order_gives_its_units_back`.
 //! 17. An order whose buyer is paying is held once behind its deadline: `an_open_attempt_holds_its_order_once`.
 //! 18. The payments of a sale are listed page by page: `each_payment_of_a_sale_is_listed_once`.
-//! 19. Of each switch the newest turn stands, and every turn is kept: `the_newest_turn_of_a_switch_stands`.
-//! 20. What the staff does is written down before it is done: `an_action_is_in_the_trail_before_it_has_ended`.
+//! 19. Who holds units and does not pay gets a strike: `holding_without_paying_is_a_strike`.
+//! 20. Of each switch the newest turn stands, and every turn is kept: `the_newest_turn_of_a_switch_stands`.
+//! 21. What the staff does is written down before it is done: `an_action_is_in_the_trail_before_it_has_ended`.
 //!
 //! What the shop is told of has its own promises, in [`Events`].
 
@@ -278,6 +279,10 @@ pub trait Orders: Send + Sync + 'static {
 
     /// One order.
     async fn order(&self, id: OrderId) -> Result<Option<Order>, BackendError>;
+
+    /// Users with at least so many strikes in one sale: orders that expired, or were cancelled more than a minute
+    /// after they were reserved, and that nobody paid, not even too late.
+    async fn struck(&self, sale: SaleId, strikes: u32) -> Result<Vec<UserId>, BackendError>;
 
     /// One user's orders in one sale, newest first, at most `limit`.
     async fn orders_of(&self, sale: SaleId, user: &UserId, limit: usize) -> Result<Vec<Order>, BackendError>;

@@ -16,6 +16,16 @@ use crate::sale::{Fence, LoaderToken, Sale, SaleState};
 /// Most units of one item.
 const QUANTITY_MAX: u64 = 1_000_000_000;
 
+/// Who cancels within this time of the reservation holds nobody up.
+pub(super) const CANCEL_GRACE: Duration = Duration::from_secs(60);
+
+/// Whether closing a live order counts against its user: it held units, and nobody paid for them.
+pub(super) fn is_strike(order: &Order, to: OrderStatus, now: Timestamp) -> bool {
+    let late = now > order.reservation.reserved_at.plus(CANCEL_GRACE);
+    order.status == OrderStatus::Pending
+        && (to == OrderStatus::Expired || to == OrderStatus::Cancelled && late)
+}
+
 /// A new row, whatever its status.
 pub(super) fn row(
     placed: &OrderPlaced,

@@ -191,6 +191,10 @@ impl Orders for ObservedLedger {
         self.seen.call(self.inner.order(id)).await
     }
 
+    async fn struck(&self, sale: SaleId, strikes: u32) -> Result<Vec<UserId>, BackendError> {
+        self.seen.call(self.inner.struck(sale, strikes)).await
+    }
+
     async fn orders_of(&self, sale: SaleId, user: &UserId, limit: usize) -> Result<Vec<Order>, BackendError> {
         self.seen.call(self.inner.orders_of(sale, user, limit)).await
     }

@@ -3,6 +3,7 @@
 //! Each is a bounded, repeatable [`Worker::step`]: it may die at any point and be done again, and
 //! any number of each may run. Tests call `step`; a server calls [`start`].
 
+mod doorman;
 mod expire;
 mod rebuild;
 mod reconcile;
@@ -18,6 +19,7 @@ mod sweep;
 mod watch;
 mod watchdog;
 
+pub use doorman::Doorman;
 pub use expire::Expirer;
 pub use rebuild::{Progress, Rebuilder};
 pub use reconcile::{Difference, Reconciler};

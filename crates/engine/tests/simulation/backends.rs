@@ -506,6 +506,11 @@ impl Orders for SimLedger {
         self.inner.order(id).await
     }
 
+    async fn struck(&self, sale: SaleId, strikes: u32) -> Answer<Vec<UserId>> {
+        self.fate.before(Layer::Ledger).await?;
+        self.inner.struck(sale, strikes).await
+    }
+
     async fn orders_of(&self, sale: SaleId, user: &UserId, limit: usize) -> Answer<Vec<Order>> {
         self.fate.before(Layer::Ledger).await?;
         self.inner.orders_of(sale, user, limit).await

@@ -282,6 +282,7 @@ impl World {
             tokens: Arc::new(verifier()),
             sale_tokens: Arc::new(SaleTokens::none()),
             limits: Arc::new(Limits::none()),
+            barred: Arc::default(),
         };
         Self {
             engine: engine(shared),

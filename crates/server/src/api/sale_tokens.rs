@@ -27,6 +27,7 @@ pub(super) async fn issue(
             expires_at: views::time(issued.ends),
         })),
         Err(NotIssued::NoSale) => Err(problem::SALE_NOT_FOUND.said_to(id)),
+        Err(NotIssued::NotEligible) => Err(problem::NOT_ELIGIBLE.said_to(id)),
         Err(NotIssued::Ended) => Err(problem::ENDED.said_to(id)),
         Err(NotIssued::NotYet { turn, wait }) => {
             let (problem, seconds) = purchase::not_started(turn, wait);

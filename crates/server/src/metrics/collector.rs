@@ -206,6 +206,8 @@ impl Scrape {
         page.gauges("queue_lag_seconds", "At most the age of the oldest such order", [], age)?;
         let busy = u64::from(self.metrics.shared.backpressure.is_on());
         page.gauges("backpressure", "1 while new orders are refused as BUSY", [], [([], busy)])?;
+        let barred = self.metrics.shared.barred.count() as u64;
+        page.gauges("barred_users", "Users who have too many unpaid orders to buy", [], [([], barred)])?;
         let up = LAYERS.iter().zip(standing.up).map(|(layer, up)| ([(*layer).to_owned()], u64::from(up)));
         page.gauges("layer_up", "1 when the layer answered this scrape", ["layer"], up)?;
         let keys = u64::try_from(self.metrics.shared.tokens.keys()).unwrap_or(u64::MAX);

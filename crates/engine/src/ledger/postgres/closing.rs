@@ -9,6 +9,7 @@ use super::db::{CLOCK, LOCK_SALES, Tx};
 use super::failure::Failure;
 use super::rows::{self, ORDER_COLUMNS};
 use crate::clock::Timestamp;
+use crate::ledger::rules;
 use crate::order::{ItemId, Order, OrderId, OrderStatus, RejectReason, Reservation, SaleId, UserId};
 
 /// Where an order counts: what must be locked before its row.
@@ -69,7 +70,8 @@ pub(super) async fn lock(
 
 /// Rows, items' and buyers' units, history and release rows follow from the rows that changed.
 const CLOSE: &str = "WITH closed AS ( \
-         UPDATE orders SET status = $3 WHERE id = ANY($1) AND status = $2 \
+         UPDATE orders SET status = $3, strike = $2 = 'PENDING' AND ($3 = 'EXPIRED' \
+             OR $3 = 'CANCELLED' AND $4 > reserved_at + $6) WHERE id = ANY($1) AND status = $2 \
          RETURNING id, sale, item, user_id, units \
      ), history AS ( \
          INSERT INTO order_event (ord, from_status, to_status, at) SELECT id, $2, $3, $4 FROM closed \
@@ -96,7 +98,8 @@ pub(super) async fn close(
     now: Timestamp,
 ) -> Result<u64, Failure> {
     let spread = tx.release_spread;
-    let closed = tx.rows((CLOSE, &[&ids, &from.as_str(), &to.as_str(), &now, &spread])).await?;
+    let grace = i64::try_from(rules::CANCEL_GRACE.as_millis()).unwrap_or(i64::MAX);
+    let closed = tx.rows((CLOSE, &[&ids, &from.as_str(), &to.as_str(), &now, &spread, &grace])).await?;
     Ok(closed.len() as u64)
 }
 

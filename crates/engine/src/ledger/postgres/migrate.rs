@@ -24,7 +24,7 @@ impl Migration {
     }
 }
 
-const MIGRATIONS: [Migration; 6] = [
+const MIGRATIONS: [Migration; 7] = [
     Migration { version: 1, name: "first", sql: include_str!("migrations/0001_first.sql") },
     Migration {
         version: 2,
@@ -39,6 +39,7 @@ const MIGRATIONS: [Migration; 6] = [
     Migration { version: 4, name: "settlement", sql: include_str!("migrations/0004_settlement.sql") },
     Migration { version: 5, name: "events", sql: include_str!("migrations/0005_events.sql") },
     Migration { version: 6, name: "staff", sql: include_str!("migrations/0006_staff.sql") },
+    Migration { version: 7, name: "strikes", sql: include_str!("migrations/0007_strikes.sql") },
 ];
 
 const ROLES: &str = include_str!("migrations/roles.sql");

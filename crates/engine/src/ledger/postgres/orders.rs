@@ -59,6 +59,15 @@ impl Orders for PostgresLedger {
         Ok(found.into_iter().next())
     }
 
+    async fn struck(&self, sale: SaleId, strikes: u32) -> Result<Vec<UserId>, BackendError> {
+        let sql = "SELECT user_id FROM orders o WHERE sale = $1 AND strike \
+             AND NOT EXISTS (SELECT FROM payment p WHERE p.ord = o.id) \
+             AND NOT EXISTS (SELECT FROM orders r WHERE r.retake_of = o.id) \
+             GROUP BY user_id HAVING count(*) >= $2";
+        let user = |row: &Row| Ok(row.try_get("user_id")?);
+        self.query_all("read strikes", (sql, &[&sale, &i64::from(strikes)]), user).await
+    }
+
     async fn orders_of(&self, sale: SaleId, user: &UserId, limit: usize) -> Result<Vec<Order>, BackendError> {
         let sql = format!(
             "SELECT {ORDER_COLUMNS} FROM orders WHERE sale = $1 AND user_id = $2 \

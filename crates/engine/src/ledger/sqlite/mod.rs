@@ -49,13 +49,14 @@ pub enum SqliteError {
 }
 
 /// The schema's steps; a file at version n has the first n.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("migrations/0001_first.sql"),
     include_str!("migrations/0002_dead_letters_closed.sql"),
     include_str!("migrations/0003_payment_attempts.sql"),
     include_str!("migrations/0004_settlement.sql"),
     include_str!("migrations/0005_events.sql"),
     include_str!("migrations/0006_staff.sql"),
+    include_str!("migrations/0007_strikes.sql"),
 ];
 
 /// The time of a transaction, and how far the moments of release are spread behind it.

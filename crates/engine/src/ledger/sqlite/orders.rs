@@ -42,6 +42,21 @@ impl Orders for SqliteLedger {
         self.db.read("read an order", move |tx| rows::find_order(tx, id)).await
     }
 
+    async fn struck(&self, sale: SaleId, strikes: u32) -> Result<Vec<UserId>, BackendError> {
+        self.db
+            .read("read strikes", move |tx| {
+                let mut statement = tx.prepare_cached(
+                    "SELECT user FROM orders o WHERE sale = ?1 AND strike = 1 \
+                     AND NOT EXISTS (SELECT 1 FROM payment p WHERE p.ord = o.id) \
+                     AND NOT EXISTS (SELECT 1 FROM orders r WHERE r.retake_of = o.id) \
+                     GROUP BY user HAVING count(*) >= ?2",
+                )?;
+                let users = statement.query_map((sale, strikes), |row| row.get(0))?;
+                users.collect()
+            })
+            .await
+    }
+
     async fn orders_of(&self, sale: SaleId, user: &UserId, limit: usize) -> Result<Vec<Order>, BackendError> {
         let user = user.clone();
         self.db

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::Now;
 use crate::clock::Timestamp;
-use crate::ledger::PaymentAttemptId;
+use crate::ledger::{PaymentAttemptId, rules};
 use crate::order::{
     Currency, Epoch, InvalidValue, ItemId, Money, Order, OrderId, OrderStatus, RejectReason, Reservation,
     SaleId, Units, UserId,
@@ -236,8 +236,8 @@ pub(super) fn close_order(
 ) -> rusqlite::Result<()> {
     let it = &order.reservation;
     let changed = connection
-        .prepare_cached("UPDATE orders SET status = ?3 WHERE id = ?1 AND status = ?2")?
-        .execute((it.order, order.status.as_str(), to.as_str()))?;
+        .prepare_cached("UPDATE orders SET status = ?3, strike = ?4 WHERE id = ?1 AND status = ?2")?
+        .execute((it.order, order.status.as_str(), to.as_str(), rules::is_strike(order, to, now.at)))?;
     if changed == 0 {
         return Ok(());
     }

@@ -1,0 +1,67 @@
+//! Doorman: reads who may not buy any more, for the gates of this process.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+
+use super::round::{Round, Rounds};
+use super::{Backends, Step, Worker};
+use crate::fault::BackendError;
+use crate::gate::Barred;
+use crate::sale::{Catalog, Sale, SaleState};
+use crate::switches::SwitchName;
+
+/// Bars users with too many strikes: orders that held units and were not paid.
+pub struct Doorman {
+    backends: Backends,
+    catalog: Arc<ArcSwap<Catalog>>,
+    barred: Arc<Barred>,
+    strikes_max: u32,
+    rounds: Rounds,
+}
+
+impl Doorman {
+    /// A doorman who bars users with `strikes_max` strikes, where the staff has not turned that; 0 bars nobody.
+    pub fn new(
+        backends: Backends,
+        catalog: Arc<ArcSwap<Catalog>>,
+        barred: Arc<Barred>,
+        strikes_max: u32,
+    ) -> Self {
+        Self { backends, catalog, barred, strikes_max, rounds: Rounds::default() }
+    }
+}
+
+#[async_trait]
+impl Worker for Doorman {
+    fn name(&self) -> &'static str {
+        "doorman"
+    }
+
+    async fn step(&mut self) -> Result<Step, BackendError> {
+        let catalog = self.catalog.load_full();
+        let strikes = catalog.switches().number_or(SwitchName::StrikesMax, self.strikes_max);
+        let mut round = Round::default();
+        let mut barred = BTreeMap::new();
+        let selling = |it: &&Arc<Sale>| matches!(it.terms.state, SaleState::Open | SaleState::Paused);
+        for sale in catalog.sales().iter().filter(selling).filter(|_| strikes > 0) {
+            let struck = self.backends.ledger.struck(sale.id, strikes).await;
+            // Whoever cannot be read stays as they were.
+            let users: HashSet<_> = match struck {
+                Ok(users) => users.into_iter().collect(),
+                Err(error) => {
+                    round.note(Err(error));
+                    self.barred.of(sale.id).unwrap_or_default()
+                }
+            };
+            if !users.is_empty() {
+                barred.insert(sale.id, users);
+            }
+        }
+        self.barred.replace(barred);
+        round.note(Ok(0));
+        self.rounds.end(round, self.name())
+    }
+}
