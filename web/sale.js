@@ -4,7 +4,7 @@ const SALE = saleApi(saleId);
 K.order = "doorbuster.order." + saleId; K.intent = "doorbuster.intent." + saleId;
 
 // `attempt` is the purchase in flight, `orders` what this buyer has, `notes` the last answer for each item.
-Object.assign(S, { attempt: null, orders: {}, notes: {}, startsAt: 0, pass: null });
+Object.assign(S, { attempt: null, orders: {}, notes: {}, startsAt: 0, saleToken: null });
 
 // The sale itself.
 let saleTimer = 0, saleFails = 0;
@@ -22,7 +22,7 @@ async function loadSale() {
 			if (n?.sold && free > 0 && n.until < ticks()) { delete S.notes[itemId]; say(title + " · " + t("stock", { n: number(free) })); }
 		}
 		saleIn(nextLook());
-		getPass();
+		getSaleToken();
 	} else if (r.status === 404 && !S.sale) {
 		S.trouble = { title: "noneT" };
 	} else {
@@ -47,7 +47,7 @@ function phase() {
 }
 
 async function newToken() {
-	S.run++; setToken(null); S.pass = null;
+	S.run++; setToken(null); dropSaleToken();
 	if (boot.demoToken) {
 		forget();
 		const r = await api("POST", "/demo/token");
@@ -55,15 +55,16 @@ async function newToken() {
 	}
 	S.refused = !S.token; S.ready = true;
 	render();
+	getSaleToken();
 }
 function forget() {
 	done();
 	S.orders = {}; S.notes = {}; write(K.intent); setOrder(null);
 }
 function signedIn() {
-	S.notes = {}; S.pass = null;
+	S.notes = {}; dropSaleToken();
 	keepFocus(E.sign, E.name);
-	findOrders(); getPass();
+	findOrders(); getSaleToken();
 }
 function signedOut() { newToken(); }
 
@@ -103,17 +104,42 @@ function select(order) {
 	follow(order.orderId);
 }
 
-// A sale token, for a sale that requires one: asked for when this buyer's turn comes, long before the click.
-let passTimer = 0;
-async function getPass() {
-	clearTimeout(passTimer);
-	if (!S.token || !S.sale?.tokenRequired || phase() === "ended" || S.pass?.until - 60000 > now()) return;
-	const { token } = S, r = await api("POST", SALE + "/token"), { data } = r;
-	if (token !== S.token) return;
-	if (data.token) S.pass = { token: data.token, until: Date.parse(data.expiresAt) };
-	const wait = data.token ? S.pass.until - now() - 30000 : data.startsInMs ?? r.wait ?? backoff(4);
-	passTimer = setTimeout(getPass, Math.min(Math.max(wait, 0) + jitter(200, 2000), 1e9));
+// A captcha: which number has this hash? A hundred at a time, so that the page stays awake.
+const hex = bytes => Array.from(new Uint8Array(bytes), b => b.toString(16).padStart(2, "0")).join("");
+async function solve({ algorithm, challenge, maxnumber, salt, signature }) {
+	const bytes = new TextEncoder();
+	if (!crypto.subtle) return; // There is none where the page came unencrypted.
+	for (let from = 0; from <= maxnumber; from += 100) {
+		const tries = Array.from({ length: 100 }, (_, i) => crypto.subtle.digest(algorithm, bytes.encode(salt + (from + i))));
+		const found = (await Promise.all(tries)).findIndex(hash => hex(hash) === challenge);
+		if (found >= 0) return btoa(JSON.stringify({ algorithm, challenge, number: from + found, salt, signature }));
+	}
 }
+// A sale token, for a sale that requires one: asked for when this buyer's moment comes, long before the click.
+let tokenTimer = 0, tokenAt = 0, tokenFails = 0;
+async function getSaleToken(due) {
+	const { token } = S;
+	if (!token || !S.sale?.tokenRequired || phase() === "ended" || !due && ticks() < tokenAt) return;
+	clearTimeout(tokenTimer); tokenAt = Infinity;
+	let r = await api("POST", SALE + "/token");
+	if (r.data.error === "CAPTCHA_REQUIRED") {
+		r = await api("GET", SALE + "/challenge");
+		if (r.data.challenge) r = await api("POST", SALE + "/token", { body: { captcha: await solve(r.data) } });
+	}
+	if (token !== S.token) return;
+	const { data } = r, ends = Date.parse(data.expiresAt);
+	let wait = data.startsInMs || r.wait || backoff(++tokenFails);
+	if (data.token) {
+		tokenFails = 0;
+		S.saleToken = data.token;
+		// One that lasts until the sale is over needs no other.
+		wait = ends < S.closes - 1000 ? Math.max(30000, (ends - now()) * .8) : Infinity;
+	} else if (["NOT_ELIGIBLE", "ENDED"].includes(data.error) || r.status === 401 || r.status === 404) wait = Infinity;
+	tokenAt = ticks() + wait + jitter(200, 2000);
+	if (wait < 1e9) tokenTimer = setTimeout(getSaleToken, tokenAt - ticks(), true);
+	return wait;
+}
+function dropSaleToken() { clearTimeout(tokenTimer); tokenAt = tokenFails = 0; S.saleToken = null; }
 
 // Buying: one request in flight. All tries of a click carry one key, so that it is one order.
 function buy(item, quantity) {
@@ -121,18 +147,18 @@ function buy(item, quantity) {
 	if (lock) return say(lock.label + ". " + lock.why);
 	let intent = parse(read(K.intent));
 	if (!intent || intent.itemId !== itemId || intent.quantity !== quantity || intent.minor !== minor) {
-		const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), b => b.toString(16).padStart(2, "0")).join("");
+		const key = hex(crypto.getRandomValues(new Uint8Array(16)));
 		intent = { itemId, quantity, minor, key };
 		write(K.intent, JSON.stringify(intent));
 	}
 	delete S.notes[itemId];
-	S.attempt = { ...intent, tries: 0, broken: 0, early: 0, passes: 0 };
+	S.attempt = { ...intent, tries: 0, broken: 0, early: 0, tokens: 0 };
 	send(S.attempt);
 }
 async function send(a) {
 	a.until = 0; a.tries++;
 	render(); say(t("placing"));
-	const r = await api("POST", API + "items/" + encodeURIComponent(a.itemId) + "/purchase", { body: { quantity: a.quantity, expectedPriceMinor: a.minor }, headers: { "Idempotency-Key": a.key, ...S.pass && { "Doorbuster-Sale-Token": S.pass.token } } });
+	const r = await api("POST", API + "items/" + encodeURIComponent(a.itemId) + "/purchase", { body: { quantity: a.quantity, expectedPriceMinor: a.minor }, headers: { "Idempotency-Key": a.key, ...S.saleToken && { "Doorbuster-Sale-Token": S.saleToken } } });
 	if (a === S.attempt) await answer(a, r);
 	render();
 }
@@ -162,11 +188,15 @@ async function answer(a, { status, data, wait }) {
 			S.startsAt = now() + ms; syncClock();
 			return a.early++ ? done() : later(a, "nSoon", ms + jitter(50, 400));
 		}
-		case "TOKEN_REQUIRED": case "TOKEN_INVALID": case "TOKEN_MISMATCH":
-			if (a.passes++) break;
-			S.pass = null; S.sale.tokenRequired = true;
-			await getPass();
-			return a === S.attempt && send(a);
+		case "TOKEN_REQUIRED": case "CAPTCHA_REQUIRED": case "TOKEN_INVALID": case "TOKEN_MISMATCH": {
+			if (a.tokens > 2) break;
+			dropSaleToken(); S.sale.tokenRequired = true;
+			const wait = await getSaleToken(true);
+			if (a !== S.attempt) return;
+			if (S.saleToken) { a.tokens++; return send(a); }
+			if (wait < 1e9) return later(a, "nBusy", wait);
+			break;
+		}
 		case "SOLD_OUT": return end(data.mayReturn ? "nSoldMay" : "nSold", { sold: true, until: ticks() + 8000 });
 		case "ENDED": S.ended = true; done(); return loadSale();
 		case "LIMIT_REACHED": end(data.left > 0 ? "nLeft" : "yLimit", { n: data.left }); return findOrders();
@@ -299,5 +329,5 @@ if (!saleId) S.trouble = { title: "noneT" };
 tick();
 if (saleId) {
 	loadSale();
-	(async () => { if (!S.token && boot.demoToken) await newToken(); S.ready = true; findOrders(); getPass(); render(); })();
+	(async () => { if (!S.token && boot.demoToken) await newToken(); S.ready = true; findOrders(); getSaleToken(); render(); })();
 }

@@ -96,6 +96,11 @@ const LINES: &[Line] = &[
             "gate::sale_token::tests::no_bit_of_a_token_can_be_changed",
         ],
     ),
+    (
+        "T4",
+        "a captcha's answer used again, another's, over",
+        &["a_captcha_gives_one_token_to_who_solved_it_in_time"],
+    ),
     ("T5", "one sale token on 100 connections", &["one_token_on_a_hundred_connections_is_one_order"]),
     ("O1", "read another's order", &["an_order_is_its_owners_alone"]),
     ("O2", "a body that names user and price", &["what_the_body_says_beside_the_wish_is_ignored"]),
@@ -294,7 +299,7 @@ const LINES: &[Line] = &[
 /// What no line of [`LINES`] shows: by another area, or not at all.
 const NOT_HERE: &[(&str, &str)] = &[
     ("J9", "in part: the others' latency is not measured; where the sender has limits, the last hear 429"),
-    ("T4", "not built: captcha"),
+    ("T4", "in part: an answer counts once at each gateway; at another one it brings its user another token"),
     ("R7", "in part: a million addresses, not ten; the tables have a fixed size whoever comes"),
     ("R8", "does not apply: each gateway counts by itself, in memory, so no limit can be away"),
     (

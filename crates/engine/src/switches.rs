@@ -9,14 +9,17 @@ use std::time::Duration;
 use crate::clock::Timestamp;
 use crate::order::{InvalidValue, SaleId};
 
-/// Longest time that a switch can be set to.
-const DURATION_MAX: Duration = Duration::from_secs(24 * 3_600);
+/// Shortest time that a switch can be set to: below, everybody would hear BUSY all the time.
+const TIME_MIN: Duration = Duration::from_secs(1);
+/// Longest.
+const TIME_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// Names a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "SwitchName::meaning says what each does")]
 pub enum SwitchName {
     TokenRequired,
+    CaptchaRequired,
     PublishPause,
     StrikesMax,
     QueueLagMax,
@@ -56,8 +59,9 @@ pub enum SwitchValue {
 
 impl SwitchName {
     /// Every switch.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::TokenRequired,
+        Self::CaptchaRequired,
         Self::PublishPause,
         Self::StrikesMax,
         Self::QueueLagMax,
@@ -77,6 +81,7 @@ impl SwitchName {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::TokenRequired => "token_required",
+            Self::CaptchaRequired => "captcha_required",
             Self::PublishPause => "publish_pause",
             Self::StrikesMax => "strikes_max",
             Self::QueueLagMax => "queue_lag_max",
@@ -99,6 +104,7 @@ impl SwitchName {
             Self::TokenRequired => {
                 "buyers of this sale need a sale token beside or instead of an access token"
             }
+            Self::CaptchaRequired => "buyers of this sale need a sale token, and a captcha to get one",
             Self::PublishPause => "no new orders are taken in any sale; buyers hear BUSY",
             Self::StrikesMax => "who has so many unpaid orders in a sale buys no more in it; 0 bars nobody",
             Self::QueueLagMax => "BUSY while more orders than this wait to be recorded",
@@ -119,15 +125,24 @@ impl SwitchName {
 
     /// Whether it is turned for one sale at a time.
     pub const fn is_per_sale(self) -> bool {
-        matches!(self, Self::TokenRequired)
+        matches!(self, Self::TokenRequired | Self::CaptchaRequired)
     }
 
     /// What it can be set to.
     pub const fn kind(self) -> SwitchKind {
         match self {
-            Self::TokenRequired | Self::PublishPause => SwitchKind::OnOff,
+            Self::TokenRequired | Self::CaptchaRequired | Self::PublishPause => SwitchKind::OnOff,
             Self::OutboxAgeMax | Self::LedgerSilenceMax => SwitchKind::Time,
-            _ => SwitchKind::Number,
+            Self::StrikesMax
+            | Self::QueueLagMax
+            | Self::AddressRate
+            | Self::AddressBurst
+            | Self::UserRate
+            | Self::UserBurst
+            | Self::OtherRate
+            | Self::OtherBurst
+            | Self::BadTokenRate
+            | Self::BadTokenBurst => SwitchKind::Number,
         }
     }
 
@@ -154,9 +169,9 @@ impl SwitchName {
             }
             SwitchKind::Time => humantime::parse_duration(text)
                 .ok()
-                .filter(|time| !time.is_zero() && *time <= DURATION_MAX)
+                .filter(|time| (TIME_MIN..=TIME_MAX).contains(time))
                 .map(SwitchValue::Time)
-                .ok_or(InvalidValue("it is set to a time with its unit, such as 30s, of at most 24h")),
+                .ok_or(InvalidValue("it is set to a time with its unit, such as 30s, from 1s to 24h")),
         }
     }
 
@@ -208,12 +223,20 @@ pub struct TurnedSwitch {
     pub at: Timestamp,
 }
 
+/// What buyers of a sale need beside an access token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// A sale token.
+    pub token: bool,
+    /// One that was given out for a captcha.
+    pub captcha: bool,
+}
+
 /// The switches that stand.
 #[derive(Debug, Default)]
 pub struct Switches {
     /// Sale 0 is all sales.
     turned: BTreeMap<(SwitchName, SaleId), SwitchValue>,
-    paused: Option<String>,
 }
 
 impl Switches {
@@ -225,22 +248,21 @@ impl Switches {
             let Some(text) = &change.value else { continue };
             let known = change.name.parse::<SwitchName>().and_then(|name| Ok((name, name.value(text)?)));
             let Ok((name, value)) = known else { continue };
-            if (name, value) == (SwitchName::PublishPause, SwitchValue::OnOff(true)) {
-                switches.paused = Some(format!("{} has paused it: {}", change.by, change.reason));
-            }
             switches.turned.insert((name, change.sale.unwrap_or(SaleId(0))), value);
         }
         switches
     }
 
-    /// Whether buyers of this sale need a sale token.
-    pub fn token_required(&self, sale: SaleId) -> bool {
-        self.turned.get(&(SwitchName::TokenRequired, sale)) == Some(&SwitchValue::OnOff(true))
+    /// What buyers of this sale need.
+    pub fn entry(&self, sale: SaleId) -> Entry {
+        let is_on = |name| self.turned.get(&(name, sale)) == Some(&SwitchValue::OnOff(true));
+        let captcha = is_on(SwitchName::CaptchaRequired);
+        Entry { token: captcha || is_on(SwitchName::TokenRequired), captcha }
     }
 
-    /// Why no new orders are taken, and by whose word.
-    pub fn paused(&self) -> Option<&str> {
-        self.paused.as_deref()
+    /// Whether no new orders are taken, in any sale.
+    pub fn is_paused(&self) -> bool {
+        self.turned.get(&(SwitchName::PublishPause, SaleId(0))) == Some(&SwitchValue::OnOff(true))
     }
 
     /// What a switch over all sales is set to, or what the configuration says.
@@ -280,7 +302,7 @@ mod tests {
                 SwitchKind::Number => {
                     (&["1", "4294967295"], &["", "-1", "+1", "1.0", "4294967296", "0x1", " 1", "on"])
                 }
-                SwitchKind::Time => (&["30s", "24h"], &["", "30", "0s", "25h", "-1s", "on"]),
+                SwitchKind::Time => (&["30s", "24h"], &["", "30", "0s", "999ms", "25h", "-1s", "on"]),
             };
             for text in good {
                 assert!(name.value(text).is_ok(), "{name} {text}");
@@ -298,19 +320,22 @@ mod tests {
         let switches = Switches::new(&[
             turned("token_required", Some(7), "on"),
             turned("token_required", Some(8), "off"),
+            turned("captcha_required", Some(10), "on"),
             turned("user_rate", None, "0"),
             turned("outbox_age_max", None, "5s"),
             turned("publish_pause", None, "on"),
             turned("of_a_newer_version", None, "on"),
             turned("address_rate", None, "of a newer version"),
         ]);
-        let required = [7, 8, 9].map(|sale| switches.token_required(SaleId(sale)));
-        assert_eq!(required, [true, false, false]);
+        let entries = [7, 8, 9, 10].map(|sale| switches.entry(SaleId(sale)));
+        let entry = |token, captcha| Entry { token, captcha };
+        let none = entry(false, false);
+        assert_eq!(entries, [entry(true, false), none, none, entry(true, true)]);
         assert_eq!(switches.number_or(SwitchName::UserRate, 5), 0);
         assert_eq!(switches.number_or(SwitchName::AddressRate, 100), 100);
         let s = Duration::from_secs;
         assert_eq!(switches.time_or(SwitchName::OutboxAgeMax, s(30)), s(5));
         assert_eq!(switches.time_or(SwitchName::LedgerSilenceMax, s(30)), s(30));
-        assert_eq!(switches.paused(), Some("ada has paused it: a test"));
+        assert!(switches.is_paused() && !Switches::default().is_paused());
     }
 }

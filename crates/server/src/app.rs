@@ -98,7 +98,8 @@ impl Readiness {
         }
         let catalog = shared.catalog.load_full();
         if self.gateway && !shared.sale_tokens.are_on() {
-            let locked = catalog.sales().iter().filter(|it| catalog.switches().token_required(it.id));
+            let open = catalog.sales().iter().filter(|it| it.terms.state != SaleState::Closed);
+            let locked = open.filter(|it| catalog.switches().entry(it.id).token);
             reasons.extend(locked.map(|sale| {
                 format!("sale {} requires sale tokens and gate.sale_tokens.secret is not set", sale.id)
             }));
@@ -189,7 +190,7 @@ impl App {
         let public = public.context("a thread of the public listener cannot be started")?;
         let metrics = Metrics {
             shared: shared.clone(),
-            watch: Arc::new(watch(&shared, limits)),
+            watch: Arc::new(watch(&shared, limits).turning(Arc::clone(&shared.limits))),
             observed,
             cores: public.as_ref().map(|public| public.figures.clone()).unwrap_or_default(),
             staff: Arc::default(),
@@ -338,7 +339,8 @@ fn workers(
     if config.server.roles.contains(&Role::Gateway) {
         let (catalog, barred) = (Arc::clone(&shared.catalog), Arc::clone(&shared.barred));
         let doorman = Doorman::new(backends(), catalog, barred, config.gate.strikes_max);
-        workers.push((Box::new(doorman), ms(1_000)));
+        // Sooner than a unit of theirs is on sale again.
+        workers.push((Box::new(doorman), ms(200)));
     }
     if config.server.roles.contains(&Role::Keeper) {
         // Without a provider nobody can be asked, so nobody is waited for.

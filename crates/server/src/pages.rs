@@ -89,6 +89,9 @@ impl Page {
         for (mark, part) in PARTS {
             text = text.replace(mark, part);
         }
+        // What is said to whoever reads the files is nothing to whoever waits for a page.
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let text = lines.flat_map(|line| [line, "\n"]).collect::<String>();
         let text = text.replace(WORDS_MARK, &inside_script(&words(own).into()));
         let policy = policy(&text);
         Self { text, policy }

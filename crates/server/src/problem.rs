@@ -37,6 +37,7 @@ words! {
     NOT_STARTED = 403, "Not started", "The sale has not begun. Try again when it opens.";
     NOT_ELIGIBLE = 403, "Not eligible", "You may not buy in this sale any more: too many of your orders in it were not paid.";
     TOKEN_REQUIRED = 403, "Sale token required", "This sale needs a sale token: get one at its /token and send it as `Doorbuster-Sale-Token`.";
+    CAPTCHA_REQUIRED = 403, "Captcha required", "This sale gives a token for a captcha: get its /challenge, and send the answer with the request for the token.";
     TOKEN_INVALID = 403, "Sale token not good", "The sale token is not good for this sale at this time. Get a new one.";
     TOKEN_MISMATCH = 403, "Sale token of another user", "The sale token belongs to another user than the access token. Get one of your own.";
     NOT_FOUND = 404, "Not found", "There is nothing at this address.";

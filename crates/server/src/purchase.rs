@@ -277,6 +277,7 @@ fn refused(refusal: Refusal, id: RequestId) -> Answer {
         }
         Refusal::NotEligible => Answer::problem(problem::NOT_ELIGIBLE.problem(), id),
         Refusal::SaleTokenRequired => Answer::problem(problem::TOKEN_REQUIRED.problem(), id),
+        Refusal::CaptchaRequired => Answer::problem(problem::CAPTCHA_REQUIRED.problem(), id),
         Refusal::BadSaleToken => Answer::problem(problem::TOKEN_INVALID.problem(), id),
         Refusal::SaleTokenMismatch => Answer::problem(problem::TOKEN_MISMATCH.problem(), id),
         Refusal::NotReady => Answer::problem(problem::NOT_READY.problem(), id).retry_after(1),

@@ -6,6 +6,7 @@ use doorbuster_engine::my_orders::MyOrder;
 use doorbuster_engine::order::{Money, Order};
 use doorbuster_engine::sale::Sale;
 use doorbuster_engine::stock::Level;
+use doorbuster_engine::switches::Entry;
 use doorbuster_wire as wire;
 
 /// RFC 3339 in UTC with milliseconds.
@@ -79,12 +80,7 @@ pub(crate) fn payment_row(row: PaymentRow) -> wire::PaymentRow {
     }
 }
 
-pub(crate) fn sale(
-    sale: &Sale,
-    token_required: bool,
-    level: Option<&Level>,
-    now: Timestamp,
-) -> wire::SaleView {
+pub(crate) fn sale(sale: &Sale, entry: Entry, level: Option<&Level>, now: Timestamp) -> wire::SaleView {
     let item = |item: &doorbuster_engine::sale::Item| {
         let free = level.and_then(|level| level.items.iter().find(|it| it.item == item.id)).map(|it| it.free);
         wire::ItemView {
@@ -108,7 +104,8 @@ pub(crate) fn sale(
         server_time: time(now),
         max_units_per_user: sale.terms.limit.0,
         payment_window_seconds: sale.payment_window.as_secs(),
-        token_required,
+        token_required: entry.token,
+        captcha_required: entry.captcha,
         items: sale.items.iter().map(item).collect(),
     }
 }

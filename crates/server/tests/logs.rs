@@ -116,9 +116,22 @@ fn no_output_of_a_run_has_a_secret() {
             outputs.push(server.buyer(method, path, Some(ADMIN), None));
         }
     }
-    for path in
-        ["/admin/api/sales".to_owned(), format!("/admin/api/sales/{sale}/orders"), "/metrics".to_owned()]
-    {
+    let token_path = format!("/api/flash-sales/sales/{sale}/token");
+    let sale_token = server.buyer("POST", &token_path, Some(&tokens[0]), None).json()["token"].clone();
+    let sale_token = sale_token.as_str().unwrap().to_owned();
+    for token in [&sale_token[..], &sale_token[..sale_token.len() - 4]] {
+        outputs.push(server.buyer("POST", &purchase, Some(token), None));
+        outputs.push(server.buyer("GET", &token_path, Some(token), None));
+        outputs.push(request(server.admin, "POST", "/admin/api/sales", Some(token), None, ""));
+        let beside = format!("doorbuster-sale-token: {token}\r\n");
+        outputs.push(request(server.public, "POST", &purchase, Some(&tokens[1]), None, &beside));
+    }
+    for path in [
+        "/admin/api/sales".to_owned(),
+        format!("/admin/api/sales/{sale}/orders"),
+        "/admin/api/trail".to_owned(),
+        "/metrics".to_owned(),
+    ] {
         outputs.push(request(server.admin, "GET", &path, Some(VIEWER), None, ""));
         outputs.push(request(server.admin, "POST", &path, Some(VIEWER), None, ""));
     }
@@ -126,6 +139,8 @@ fn no_output_of_a_run_has_a_secret() {
     let mut texts: Vec<String> = outputs.into_iter().map(|it| it.head + &it.body).collect();
     texts.extend(server.stop());
     let signature = |token: &String| token.rsplit('.').next().unwrap().to_owned();
+    let tokens = tokens.into_iter().chain([sale_token[..sale_token.len() - 4].to_owned()]);
+    let tokens: Vec<String> = tokens.collect();
     let secrets = [SECRET, ADMIN, VIEWER].map(str::to_owned).into_iter().chain(tokens.iter().map(signature));
     for secret in secrets {
         assert!(!texts.iter().any(|text| text.contains(&secret)), "{secret} is in an output");

@@ -9,7 +9,7 @@ mod shop;
 use std::time::Duration;
 
 use doorbuster_engine::clock::Timestamp;
-use doorbuster_engine::gate::{SaleToken, SaleTokens};
+use doorbuster_engine::gate::{SaleToken, SaleTokens, solve};
 use doorbuster_engine::order::UserId;
 use doorbuster_wire::SetSwitch;
 use futures_util::future::join_all;
@@ -26,9 +26,13 @@ async fn open_with(settings: &[(&str, &str)]) -> Shop {
 
 /// Has the sale require tokens.
 async fn require(shop: &Shop, sale: &Sale) {
+    turn_on(shop, sale, "token_required").await;
+}
+
+async fn turn_on(shop: &Shop, sale: &Sale, name: &str) {
     let (value, reason) = (Some("on".to_owned()), "a test".to_owned());
     let asked = SetSwitch { value, sale_id: Some(sale.id.clone()), reason };
-    shop.admin.set_switch("token_required", &asked).await.unwrap();
+    shop.admin.set_switch(name, &asked).await.unwrap();
 }
 
 /// An open sale that requires tokens.
@@ -207,6 +211,7 @@ async fn tokens_are_given_out_before_the_sale_to_each_in_their_turn() {
     }
     let early = turns.iter().filter(|turn| **turn < 3_150_000).count();
     assert!((8..=32).contains(&early), "{early} of 40 in the first half");
+    turns.sort_unstable();
     turns.dedup();
     assert!(turns.len() > 30, "each has a moment of his own");
 
@@ -259,5 +264,57 @@ async fn without_a_secret_there_are_no_tokens_and_no_sale_needs_one() {
     let weak = Shop::try_open(&[("gate.sale_tokens.secret", "too short")]).await;
     let why = format!("{:#}", weak.err().unwrap());
     assert!(why.contains("gate.sale_tokens.secret") && !why.contains("too short,"), "{why}");
+    shop.finish().await;
+}
+
+async fn challenge(shop: &Shop, sale: &Sale, user: &str) -> String {
+    let path = format!("/api/flash-sales/sales/{}/challenge", sale.id);
+    let reply = shop.buyer(user).ask("GET", &path, &[], "").await;
+    assert_eq!(reply.status, 200, "{}", reply.said());
+    solve(&serde_json::from_value(reply.json()).unwrap()).unwrap()
+}
+
+async fn ask_token_with(shop: &Shop, sale: &Sale, user: &str, captcha: &str) -> Reply {
+    let body = serde_json::json!({ "captcha": captcha }).to_string();
+    shop.buyer(user).ask("POST", &token_path(sale), &[], &body).await
+}
+
+/// T4.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_captcha_gives_one_token_to_who_solved_it_in_time() {
+    let shop = open_with(&[("gate.sale_tokens.captcha_max_number", "200")]).await;
+    let sale = shop.sale(5).await;
+    let other = shop.sale(5).await;
+    let without = token(&shop, &sale, "alice").await;
+    for sale in [&sale, &other] {
+        turn_on(&shop, sale, "captcha_required").await;
+    }
+    buy_by(&shop, &sale, &without).await.refused(403, "CAPTCHA_REQUIRED");
+    shop.buyer("alice").buy(&sale.item).await.refused(403, "TOKEN_REQUIRED");
+    ask_token(&shop, &sale, "alice").await.refused(403, "CAPTCHA_REQUIRED");
+
+    let proof = challenge(&shop, &sale, "alice").await;
+    ask_token_with(&shop, &sale, "bob", &proof).await.refused(403, "CAPTCHA_REQUIRED");
+    ask_token_with(&shop, &other, "alice", &proof).await.refused(403, "CAPTCHA_REQUIRED");
+    let reply = ask_token_with(&shop, &sale, "alice", &proof).await;
+    assert_eq!(reply.status, 200, "{}", reply.said());
+    ask_token_with(&shop, &sale, "alice", &proof).await.refused(403, "CAPTCHA_REQUIRED");
+    buy_by(&shop, &sale, &reply.text("token")).await.accepted();
+
+    let late = challenge(&shop, &sale, "carol").await;
+    shop.advance(Duration::from_secs(301));
+    ask_token_with(&shop, &sale, "carol", &late).await.refused(403, "CAPTCHA_REQUIRED");
+    for garbage in ["", "!", "e30=", "bnVsbA==", &"A".repeat(3_000)] {
+        ask_token_with(&shop, &sale, "carol", garbage).await.refused(403, "CAPTCHA_REQUIRED");
+    }
+    for body in ["[1]", "{", "{\"captcha\":7}"] {
+        let reply = shop.buyer("carol").ask("POST", &token_path(&sale), &[], body).await;
+        assert_eq!((reply.status, reply.error().as_str()), (400, "INVALID_REQUEST"), "{body}");
+    }
+    let long = shop.buyer("carol").ask("POST", &token_path(&sale), &[], &"x".repeat(5_000)).await;
+    assert_eq!(long.status, 413);
+    let path = |sale: &str| format!("/api/flash-sales/sales/{sale}/challenge");
+    shop.ask("GET", &path(&sale.id), &[], b"").await.refused(401, "UNAUTHENTICATED");
+    shop.buyer("carol").ask("GET", &path("99"), &[], "").await.refused(404, "SALE_NOT_FOUND");
     shop.finish().await;
 }

@@ -21,9 +21,9 @@ async fn publishing_is_paused_and_goes_on() {
     let order = shop.buyer("alice").buy(&sale.item).await.accepted();
     shop.admin.set_switch("publish_pause", &to(Some("on"))).await.unwrap();
     until("nobody buys", async || shop.buyer("alice").buy(&sale.item).await.error() == "BUSY").await;
+    // Buyers are still sent here: they pay and cancel.
     let ready = shop.ask("GET", "/readyz", &[], b"").await;
-    assert_eq!(ready.status, 503);
-    assert!(ready.said().contains("has paused it: a test"), "{}", ready.said());
+    assert_eq!(ready.status, 200, "{}", ready.said());
     shop.pay(&order, "event-1").await;
     assert_eq!(shop.free(&sale, &sale.item).await, 4, "nothing was taken");
     shop.admin.set_switch("publish_pause", &to(None)).await.unwrap();

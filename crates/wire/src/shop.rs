@@ -140,10 +140,20 @@ pub struct SaleView {
     /// How long an order may stay unpaid, in seconds.
     pub payment_window_seconds: u64,
     /// Whether a purchase needs a sale token.
-    #[serde(default)]
     pub token_required: bool,
+    /// Whether a sale token needs a captcha.
+    pub captcha_required: bool,
     /// The items, in the order of their ids.
     pub items: Vec<ItemView>,
+}
+
+/// What a sale token is asked for with; the body may also be empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GetSaleToken {
+    /// The answer to the sale's challenge, as ALTCHA has it: base64 of JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub captcha: Option<String>,
 }
 
 /// A sale token.

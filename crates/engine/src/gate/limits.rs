@@ -176,9 +176,9 @@ impl Limits {
         Self::new(LimitOptions { rates: Rates::NONE, exempt: Vec::new(), trusted_proxies: Vec::new() })
     }
 
-    /// From now on the limits are as configured or as the staff has turned them. Who has used a limit up under
-    /// the old rate waits at most for as long as it said.
-    pub fn turn(&self, switches: &Switches) {
+    /// From now on the limits are as configured or as the staff has turned them. What came before counts: behind
+    /// a smaller burst, who has come often waits until that is paid for.
+    pub fn hold_to(&self, switches: &Switches) {
         self.hold(self.configured.under(switches));
     }
 
@@ -232,11 +232,16 @@ impl Limits {
     /// Counts a click, against all limits or, where one is used up, none.
     pub(super) fn click(&self, client: Option<IpAddr>, user: &UserId, now: Duration) -> Result<(), TooOften> {
         self.user.look(user.as_bytes(), now)?;
-        if let Some(client) = client {
-            self.clicks.look(client, now)?;
-            self.clicks.take(client, now);
-        }
+        self.stranger(client, now)?;
         self.user.take(user.as_bytes(), now);
+        Ok(())
+    }
+
+    /// Counts a click of somebody who is not known.
+    pub(super) fn stranger(&self, client: Option<IpAddr>, now: Duration) -> Result<(), TooOften> {
+        let Some(client) = client else { return Ok(()) };
+        self.clicks.look(client, now)?;
+        self.clicks.take(client, now);
         Ok(())
     }
 
@@ -413,14 +418,14 @@ mod tests {
             let (sale, reason, by) = (None, String::new(), String::new());
             let change = SwitchChange { name, sale, value, reason, by };
             let turned = TurnedSwitch { id: 1, change, at: Timestamp::from_ms(0) };
-            limits.turn(&Switches::new(&[turned]));
+            limits.hold_to(&Switches::new(&[turned]));
         };
         assert_eq!(through(&limits, "203.0.113.9", 100, 0), 5);
         turn("address_rate", "0");
         assert_eq!(through(&limits, "203.0.113.9", 100, 0), 100, "no limit");
         turn("address_burst", "50");
         assert_eq!(through(&limits, "203.0.113.9", 100, 0), 45, "five of fifty were used");
-        limits.turn(&Switches::default());
+        limits.hold_to(&Switches::default());
         assert_eq!(through(&limits, "203.0.113.8", 100, 0), 5, "as configured again");
         assert_eq!(through(&limits, "203.0.113.9", 100, 60_000), 5);
         turn("user_rate", "1");

@@ -2,11 +2,13 @@
 //! or allocation.
 //!
 //! Which refusal wins, in this order: no such item, no token, outside the window, flagged sold out,
-//! not taking orders, bad token, too often, not eligible, sale token missing or bad, bad request. An address whose bad tokens are
-//! too many hears "too often" for each that would have to be checked by a public key.
+//! not taking orders, bad access token, too often, not eligible, sale token missing or bad, bad request. An
+//! address whose bad tokens are too many hears "too often" for each that would have to be checked by a public key.
 
 mod address;
 mod barred;
+mod captcha;
+mod issuing;
 mod jwt;
 mod limits;
 mod sale_token;
@@ -15,6 +17,8 @@ mod winners;
 
 pub use address::Caller;
 pub use barred::Barred;
+pub use captcha::{CaptchaRules, Challenge, solve};
+pub use issuing::{IssuedToken, NotIssued};
 pub use jwt::{
     BadToken, JwtAlgorithm, JwtKey, JwtKeys, JwtRules, JwtVerifier, NotAnAlgorithm, ReadJwks, UnusableKey,
 };
@@ -130,6 +134,8 @@ pub enum Refusal {
     NotEligible,
     /// The sale needs a sale token.
     SaleTokenRequired,
+    /// The sale needs a sale token whose user has passed the captcha.
+    CaptchaRequired,
     /// The sale token is forged, of another sale, or not of this time.
     BadSaleToken,
     /// The sale token is another user's than the access token.
@@ -159,33 +165,16 @@ pub enum NotAdmitted {
     TooOften(TooOften),
 }
 
-/// A sale token that was given out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IssuedToken {
-    /// The token.
-    pub token: String,
-    /// When it counts no more.
-    pub ends: Timestamp,
+/// Who sent a request.
+struct Known {
+    user: UserId,
+    /// Said by a sale token, if one was the bearer.
+    sale_token: Option<Passed>,
 }
 
-/// Why no sale token is given out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotIssued {
-    /// There is no such sale.
-    NoSale,
-    /// The user's turn has not come.
-    NotYet {
-        /// When it comes.
-        turn: Timestamp,
-        /// How long until then.
-        wait: std::time::Duration,
-    },
-    /// The sale is over.
-    Ended,
-    /// The user may not buy in this sale any more.
-    NotEligible,
-    /// This gateway has no secret to make them with.
-    Off,
+/// What a good sale token says of the way to it.
+struct Passed {
+    captcha: bool,
 }
 
 impl From<BadToken> for NotAdmitted {
@@ -262,8 +251,8 @@ impl Gate {
         }
         let (client, now) = (self.limits.client(attempt.caller), self.clock.monotonic());
         let ahead_ms = catalog.stock_ahead_ms();
-        let user = match self.identify(bearer, sale.id, ahead_ms, client, flagged) {
-            Ok(user) => user,
+        let Known { user, sale_token } = match self.identify(bearer, sale.id, ahead_ms, client, flagged) {
+            Ok(known) => known,
             // It names a holder. A forged one learns nothing about who bought, not even by a limit.
             Err(_) if flagged => return Err(Refusal::SoldOut),
             Err(refusal) => return Err(refusal),
@@ -272,8 +261,15 @@ impl Gate {
         if self.barred.has(sale.id, &user) {
             return Err(Refusal::NotEligible);
         }
-        if catalog.switches().token_required(sale.id) && !is_sale_token(bearer) {
-            self.check_sale_token(attempt.sale_token, sale.id, ahead_ms, &user)?;
+        let entry = catalog.switches().entry(sale.id);
+        if entry.token {
+            let token = match sale_token {
+                Some(token) => token,
+                None => self.check_sale_token(attempt.sale_token, sale.id, ahead_ms, &user)?,
+            };
+            if entry.captcha && !token.captcha {
+                return Err(Refusal::CaptchaRequired);
+            }
         }
         self.claim(attempt, sale, user)
     }
@@ -286,16 +282,23 @@ impl Gate {
         ahead_ms: i64,
         client: Option<IpAddr>,
         flagged: bool,
-    ) -> Result<UserId, Refusal> {
+    ) -> Result<Known, Refusal> {
         if !is_sale_token(bearer) {
-            return self.verify(bearer, client, flagged).map_err(Refusal::from);
+            let user = self.verify(bearer, client, flagged)?;
+            return Ok(Known { user, sale_token: None });
         }
         let mut room = sale_token::ROOM;
-        let now = self.clock.now().ahead_by(ahead_ms);
-        let holder = self.sale_tokens.verify(bearer, sale, now, &mut room);
-        holder
-            .and_then(|it| UserId::new(it.user).map_err(|_| BadSaleToken))
-            .map_err(|_| Refusal::BadSaleToken)
+        let holder = match self.holder(bearer, sale, ahead_ms, &mut room) {
+            Ok(holder) => holder,
+            Err(refusal) if flagged => return Err(refusal),
+            // Too often comes before what is wrong with it, as with everything behind a 401.
+            Err(refusal) => {
+                self.limits.stranger(client, self.clock.monotonic()).map_err(Refusal::TooOften)?;
+                return Err(refusal);
+            }
+        };
+        let user = UserId::new(holder.user).map_err(|_| Refusal::BadSaleToken)?;
+        Ok(Known { user, sale_token: Some(Passed { captcha: holder.captcha }) })
     }
 
     /// Whether the sale token beside an access token is good and its user's.
@@ -305,40 +308,25 @@ impl Gate {
         sale: SaleId,
         ahead_ms: i64,
         user: &UserId,
-    ) -> Result<(), Refusal> {
-        let token = token.ok_or(Refusal::SaleTokenRequired)?;
+    ) -> Result<Passed, Refusal> {
         let mut room = sale_token::ROOM;
-        let now = self.clock.now().ahead_by(ahead_ms);
-        let holder = self.sale_tokens.verify(token, sale, now, &mut room);
-        let holder = holder.map_err(|BadSaleToken| Refusal::BadSaleToken)?;
-        if holder.user == user.as_str() { Ok(()) } else { Err(Refusal::SaleTokenMismatch) }
+        let holder = self.holder(token.ok_or(Refusal::SaleTokenRequired)?, sale, ahead_ms, &mut room)?;
+        if holder.user != user.as_str() {
+            return Err(Refusal::SaleTokenMismatch);
+        }
+        Ok(Passed { captcha: holder.captcha })
     }
 
-    /// A sale token for a user who was verified.
-    ///
-    /// # Errors
-    /// [`NotIssued`], when there is none to be had now.
-    pub fn issue_sale_token(&self, sale: SaleId, user: &UserId) -> Result<IssuedToken, NotIssued> {
-        let catalog = self.catalog.load();
-        let sale = catalog.sale(sale).ok_or(NotIssued::NoSale)?;
-        let now = self.clock.now().ahead_by(catalog.stock_ahead_ms());
-        if now >= sale.terms.closes_at || sale.terms.state == SaleState::Closed {
-            return Err(NotIssued::Ended);
-        }
-        if self.barred.has(sale.id, user) {
-            return Err(NotIssued::NotEligible);
-        }
-        let rules = self.sale_tokens.rules();
-        let turn = sale.terms.opens_at.minus(rules.issue_before).plus(self.sale_tokens.turn(sale.id, user));
-        // However the times are set, nobody waits for a token when the sale is open.
-        let turn = turn.min(sale.terms.opens_at);
-        if now < turn {
-            return Err(NotIssued::NotYet { turn, wait: turn.since(now) });
-        }
-        let ends = now.plus(rules.lifetime).min(sale.terms.closes_at);
-        let token = SaleToken { sale: sale.id, user, begins: now, ends, captcha: false };
-        let token = self.sale_tokens.sign(&token).ok_or(NotIssued::Off)?;
-        Ok(IssuedToken { token, ends })
+    /// By the stock's clock as far as it is known, which is every gateway's.
+    fn holder<'a>(
+        &self,
+        token: &[u8],
+        sale: SaleId,
+        ahead_ms: i64,
+        room: &'a mut sale_token::Room,
+    ) -> Result<sale_token::Holder<'a>, Refusal> {
+        let now = self.clock.now().ahead_by(ahead_ms);
+        self.sale_tokens.verify(token, sale, now, room).map_err(|BadSaleToken| Refusal::BadSaleToken)
     }
 
     /// Who a token belongs to. Whoever sends many that are not good costs no more signature checks.

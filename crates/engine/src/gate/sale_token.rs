@@ -10,6 +10,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
+use super::captcha::{self, BadProof, CaptchaRules, Challenge, Used};
 use crate::clock::Timestamp;
 use crate::order::{SaleId, UserId};
 
@@ -22,6 +23,7 @@ const SECRET_MIN: usize = 32;
 /// Another purpose gives another key, whatever else a secret is used for.
 const KEY_CONTEXT: &str = "Doorbuster 2026-12-01 sale token: key of the MAC, version 1";
 const NAME_CONTEXT: &str = "Doorbuster 2026-12-01 sale token: name of the key, version 1";
+const CAPTCHA_CONTEXT: &str = "Doorbuster 2026-12-01 sale token: key of the captcha, version 1";
 const TURN_CONTEXT: &str = "Doorbuster 2026-12-01 sale token: when a user's turn is, version 1";
 
 const NAME: usize = 4;
@@ -31,6 +33,7 @@ const HEAD: usize = NAME + 3 * 8 + 1;
 /// Most bytes in a token, before base64.
 const BODY_MAX: usize = HEAD + UserId::MAX_BYTES + MAC;
 
+/// The flag of whoever has passed the captcha.
 const CAPTCHA: u8 = 1;
 
 /// Room that a token's bytes are read into.
@@ -82,6 +85,8 @@ pub struct SaleTokenRules {
     pub issue_spread: Duration,
     /// How long a token counts, at most until its sale is over.
     pub lifetime: Duration,
+    /// The captcha before a token, where a sale requires one.
+    pub captcha: CaptchaRules,
 }
 
 /// Makes and verifies sale tokens. Without a key it takes none for good.
@@ -89,12 +94,15 @@ pub struct SaleTokens {
     /// The first makes tokens; all verify them.
     keys: Vec<Key>,
     rules: SaleTokenRules,
+    /// Captchas that were answered.
+    used: Used,
 }
 
 struct Key {
     name: [u8; NAME],
     mac: [u8; 32],
     turn: [u8; 32],
+    captcha: [u8; 32],
 }
 
 impl Key {
@@ -104,7 +112,8 @@ impl Key {
         }
         let [a, b, c, d, ..] = blake3::derive_key(NAME_CONTEXT, secret);
         let (mac, turn) = (blake3::derive_key(KEY_CONTEXT, secret), blake3::derive_key(TURN_CONTEXT, secret));
-        Ok(Self { name: [a, b, c, d], mac, turn })
+        let captcha = blake3::derive_key(CAPTCHA_CONTEXT, secret);
+        Ok(Self { name: [a, b, c, d], mac, turn, captcha })
     }
 }
 
@@ -118,7 +127,7 @@ impl SaleTokens {
         rules: SaleTokenRules,
     ) -> Result<Self, WeakSaleSecret> {
         let keys = secrets.into_iter().map(Key::new).collect::<Result<_, _>>()?;
-        Ok(Self { keys, rules })
+        Ok(Self { keys, rules, used: Used::default() })
     }
 
     /// None is made, and none is good.
@@ -127,8 +136,9 @@ impl SaleTokens {
             issue_before: Duration::ZERO,
             issue_spread: Duration::ZERO,
             lifetime: Duration::ZERO,
+            captcha: CaptchaRules { max_number: 0, lifetime: Duration::ZERO },
         };
-        Self { keys: Vec::new(), rules }
+        Self { keys: Vec::new(), rules, used: Used::default() }
     }
 
     /// When tokens are given out, and for how long.
@@ -183,6 +193,24 @@ impl SaleTokens {
         Ok(Holder { user, captcha: said[HEAD - 1] & CAPTCHA != 0 })
     }
 
+    /// Asks a user for a captcha; nothing without a key.
+    pub(super) fn ask_captcha(&self, sale: SaleId, user: &UserId, now: Timestamp) -> Option<Challenge> {
+        Some(captcha::ask(&self.keys.first()?.captcha, self.rules.captcha, (sale, user), now))
+    }
+
+    /// Takes the answer, once; `since_start` is a time that only grows.
+    pub(super) fn take_captcha(
+        &self,
+        (sale, user): (SaleId, &UserId),
+        proof: &[u8],
+        now: Timestamp,
+        since_start: Duration,
+    ) -> Result<(), BadProof> {
+        let keys = self.keys.iter().map(|key| &key.captcha);
+        let question = captcha::check(keys, (sale, user), proof, now)?;
+        self.used.take(question, since_start, self.rules.captcha.lifetime)
+    }
+
     /// How long behind the first moment a user's turn to get a token comes: so that not all ask in one second.
     /// The same each time, and nobody can tell another's.
     pub(super) fn turn(&self, sale: SaleId, user: &UserId) -> Duration {
@@ -225,6 +253,7 @@ mod tests {
         issue_before: Duration::from_secs(600),
         issue_spread: Duration::from_secs(300),
         lifetime: Duration::from_secs(3_600),
+        captcha: CaptchaRules { max_number: 100, lifetime: Duration::from_secs(300) },
     };
 
     fn tokens(secrets: &[&[u8]]) -> SaleTokens {

@@ -32,7 +32,7 @@ pub struct TrailEntry {
     pub at: Timestamp,
     /// What.
     pub action: StaffAction,
-    /// The answer's status; `None` while it is under way, or when the process died meanwhile.
+    /// The answer's status; `None` while it is under way, or when its client hung up or the process died.
     pub status: Option<u16>,
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -19,8 +20,14 @@ pub struct Doorman {
     catalog: Arc<ArcSwap<Catalog>>,
     barred: Arc<Barred>,
     strikes_max: u32,
+    /// Not before this time of the monotonic clock.
+    next: Duration,
     rounds: Rounds,
 }
+
+/// A look is as dear as there are strikes: it rests so many times as long as it took, and the ledger has all
+/// that time for buyers.
+const REST: u32 = 20;
 
 impl Doorman {
     /// A doorman who bars users with `strikes_max` strikes, where the staff has not turned that; 0 bars nobody.
@@ -30,7 +37,7 @@ impl Doorman {
         barred: Arc<Barred>,
         strikes_max: u32,
     ) -> Self {
-        Self { backends, catalog, barred, strikes_max, rounds: Rounds::default() }
+        Self { backends, catalog, barred, strikes_max, next: Duration::ZERO, rounds: Rounds::default() }
     }
 }
 
@@ -41,6 +48,10 @@ impl Worker for Doorman {
     }
 
     async fn step(&mut self) -> Result<Step, BackendError> {
+        let began = self.backends.clock.monotonic();
+        if began < self.next {
+            return Ok(Step::of(0));
+        }
         let catalog = self.catalog.load_full();
         let strikes = catalog.switches().number_or(SwitchName::StrikesMax, self.strikes_max);
         let mut round = Round::default();
@@ -61,6 +72,8 @@ impl Worker for Doorman {
             }
         }
         self.barred.replace(barred);
+        let ended = self.backends.clock.monotonic();
+        self.next = ended + ended.saturating_sub(began) * REST;
         round.note(Ok(0));
         self.rounds.end(round, self.name())
     }

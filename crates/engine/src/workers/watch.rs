@@ -50,13 +50,13 @@ const CLOCK_WARNING_MS: u64 = 100;
 /// judgement of the others.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// Whether new orders are refused because something behind the gate is too far behind.
+/// Whether new orders are refused because something behind the gate is too far behind, or the staff says so.
 #[derive(Debug, Default)]
 pub struct Backpressure {
     busy: AtomicBool,
     cause: ArcSwapOption<String>,
-    /// By the staff's word, which stands beside the cause that was seen.
-    paused: ArcSwapOption<String>,
+    /// By the staff's word.
+    paused: AtomicBool,
     /// When the ledger answered the watch last, in milliseconds of the monotonic clock.
     ledger_heard_ms: AtomicU64,
 }
@@ -64,23 +64,23 @@ pub struct Backpressure {
 impl Backpressure {
     /// Whether to refuse new orders now.
     pub fn is_on(&self) -> bool {
-        self.busy.load(Ordering::Relaxed)
+        self.busy.load(Ordering::Relaxed) || self.paused.load(Ordering::Relaxed)
     }
 
-    /// Why, in words for the staff; nothing while orders are taken.
+    /// What is too far behind, in words for the staff. A pause of the staff's is none: all else goes on.
     pub fn cause(&self) -> Option<String> {
-        self.paused.load_full().map(|paused| paused.as_ref().clone()).or_else(|| self.seen())
-    }
-
-    /// What a look has found.
-    fn seen(&self) -> Option<String> {
         self.cause.load_full().map(|cause| cause.as_ref().clone())
     }
 
-    fn set(&self, cause: Option<String>, paused: Option<&str>) {
-        self.busy.store(cause.is_some() || paused.is_some(), Ordering::Relaxed);
+    fn set(&self, cause: Option<String>) {
+        self.busy.store(cause.is_some(), Ordering::Relaxed);
         self.cause.store(cause.map(Arc::new));
-        self.paused.store(paused.map(|paused| Arc::new(paused.to_owned())));
+    }
+
+    fn pause(&self, paused: bool) {
+        if self.paused.swap(paused, Ordering::Relaxed) != paused {
+            tracing::warn!(paused, "by the staff's word no new orders are taken while this is on");
+        }
     }
 
     /// How long the ledger has answered nothing, at `now` of the monotonic clock.
@@ -165,8 +165,13 @@ impl Watch {
             let read = Catalog::new(sales).with_switches(switches).with_stock_ahead(before.stock_ahead_ms());
             let read = Arc::new(read);
             // If another one stored meanwhile, what was read here may be the older of the two.
-            let found = self.catalog.compare_and_swap(&before, read);
+            let found = self.catalog.compare_and_swap(&before, Arc::clone(&read));
             if Arc::ptr_eq(&found, &before) {
+                // At once: what else a look asks may hang.
+                self.backpressure.pause(read.switches().is_paused());
+                if let Some(limits) = &self.gate_limits {
+                    limits.hold_to(read.switches());
+                }
                 return Ok(());
             }
         }
@@ -246,9 +251,6 @@ impl Worker for Watch {
             outbox_age: age,
             ledger_silence: self.backpressure.ledger_silence(now),
         });
-        if let Some(limits) = &self.gate_limits {
-            limits.turn(self.catalog.load().switches());
-        }
         if let (Some(watchdog), Some(lag)) = (&self.watchdog, lag) {
             watchdog.note_waiting(lag, self.recorded.iter().map(|it| it.next).sum());
         }
@@ -286,24 +288,25 @@ impl Watch {
 
     fn judge(&self, seen: &Pressure) {
         let switches = Arc::clone(self.catalog.load().switches());
-        let (was_on, was) = (self.backpressure.is_on(), self.backpressure.seen());
-        let cause = self.limits.under(&switches).passed_by(seen, was.is_some()).or({
+        let was = self.backpressure.cause();
+        let was_busy = was.is_some();
+        let cause = self.limits.under(&switches).passed_by(seen, was_busy).or({
             // What cannot be asked leaves it as it was.
             let unknown = seen.queue_lag.is_none() || seen.outbox_age.is_none();
             if unknown { was } else { None }
         });
-        self.backpressure.set(cause, switches.paused());
-        let busy = self.backpressure.is_on();
-        if busy != was_on {
+        let busy = cause.is_some();
+        if busy != was_busy {
             tracing::warn!(
                 busy,
-                cause = self.backpressure.cause(),
+                cause,
                 queue.lag = seen.queue_lag,
                 outbox.age_ms = seen.outbox_age.map(|age| age.as_millis()),
                 ledger.silent_ms = seen.ledger_silence.as_millis(),
                 "new orders are refused as BUSY while this is on"
             );
         }
+        self.backpressure.set(cause);
     }
 }
 

@@ -7,10 +7,12 @@ use doorbuster_engine::conformance::sample;
 use doorbuster_engine::fault::Fault;
 use doorbuster_engine::ledger::{
     Attempted, Attempts, BeginOutcome, EventType, Events, MigrationState, Orders, Payments, Positions,
-    PostgresError, PostgresLedger, RefundReport, Releases, Restocks, Sales, Settlement, Then,
+    PostgresError, PostgresLedger, RefundReport, Releases, Restocks, Sales, Settlement, Staff, StaffAction,
+    Then,
 };
 use doorbuster_engine::order::{Epoch, ItemId, SaleId};
 use doorbuster_engine::sale::{LoaderToken, SaleState};
+use doorbuster_engine::switches::SwitchChange;
 use futures_util::future::join_all;
 
 use crate::shop::{
@@ -116,6 +118,41 @@ async fn roles_can_do_their_work_and_no_more() {
     due.reservation.epoch = Epoch(2);
     recorder.ledger.record(&batch_of(0, 5, [due])).await.unwrap();
     shop.clock.advance(WINDOW * 2);
+    // Every process has a listener for the staff: all may write its book, and nobody may change what stands in it.
+    for member in [&gateway, &recorder, &keeper] {
+        let ledger = &member.ledger;
+        let (name, reason, by) = ("user_rate".to_owned(), "a test".to_owned(), "ada".to_owned());
+        let change = SwitchChange { name, sale: None, value: Some("1".to_owned()), reason, by };
+        ledger.turn_switch(&change).await.unwrap().unwrap();
+        assert_eq!(ledger.switches().await.unwrap().len(), 1);
+        let text = String::new;
+        let action = StaffAction {
+            by: text(),
+            role: text(),
+            method: text(),
+            path: text(),
+            body: text(),
+            request: text(),
+        };
+        let begun = ledger.begin_action(&action).await.unwrap();
+        ledger.end_action(begun, 200).await.unwrap();
+        assert!(ledger.trail(None, 9).await.unwrap().iter().all(|entry| entry.status == Some(200)));
+        ledger.struck(SaleId(1), 1).await.unwrap();
+    }
+    let may: Vec<bool> = shop
+        .sql
+        .query(
+            "SELECT has_table_privilege(role::name, $1::text || '.' || name, privilege) FROM unnest(ARRAY['doorbuster_gateway', \
+             'doorbuster_recorder', 'doorbuster_keeper']) role, unnest(ARRAY['switch', 'staff_action']) name, \
+             unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE']) privilege",
+            &[&shop.options.schema],
+        )
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect();
+    assert_eq!(may, [false; 18]);
     let mut refusals = vec![
         ("a gateway records", gateway.ledger.record(&batch_of(0, 6, [sample::order_placed(9)])).await.err()),
         ("a gateway releases", gateway.ledger.releases_done(&[sample::order_id(1)]).await.err()),

@@ -432,6 +432,7 @@ fn sale_view(fault: Fault) -> SaleView {
         server_time: String::new(),
         max_units_per_user: 1,
         payment_window_seconds: 600,
+        captcha_required: false,
         token_required: matches!(fault, Fault::RequiresTokens | Fault::TokenForAllButOne),
         items: QUANTITIES.map(item).into(),
     }

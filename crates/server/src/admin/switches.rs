@@ -51,7 +51,7 @@ pub(super) async fn set(
     if !(1..=REASON_MAX).contains(&reason.len()) || reason.chars().any(char::is_control) {
         return Err(unfit(format!("reason needs 1 to {REASON_MAX} bytes without control characters.")));
     }
-    if name == SwitchName::TokenRequired
+    if matches!(name, SwitchName::TokenRequired | SwitchName::CaptchaRequired)
         && asked.value.as_deref() == Some("on")
         && !state.shared.sale_tokens.are_on()
     {

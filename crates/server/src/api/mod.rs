@@ -80,6 +80,7 @@ pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
         .route("/api/flash-sales/sales/{sale}", get(sales::show))
         .route("/api/flash-sales/sales/{sale}/orders", get(orders::mine))
         .route("/api/flash-sales/sales/{sale}/token", post(sale_tokens::issue))
+        .route("/api/flash-sales/sales/{sale}/challenge", get(sale_tokens::challenge))
         .route("/api/time", get(health::time))
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))

@@ -2,9 +2,10 @@
 
 use axum::extract::State;
 use axum::response::Response;
+use bytes::Bytes;
 use doorbuster_engine::gate::NotIssued;
 use doorbuster_engine::order::SaleId;
-use doorbuster_wire::SaleTokenView;
+use doorbuster_wire::{GetSaleToken, SaleTokenView};
 
 use super::{ApiError, ApiState, Buyer, InPath, fresh_json};
 use crate::problem;
@@ -18,9 +19,15 @@ pub(super) async fn issue(
     InPath(sale): InPath<String>,
     Buyer(user): Buyer,
     id: RequestId,
+    body: Bytes,
 ) -> Result<Response, ApiError> {
     let sale: SaleId = sale.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))?;
-    match state.engine.gate().issue_sale_token(sale, &user) {
+    let asked: GetSaleToken = match body.trim_ascii() {
+        b"" => GetSaleToken::default(),
+        body => serde_json::from_slice(body).map_err(|_| problem::INVALID_REQUEST.said_to(id))?,
+    };
+    let proof = asked.captcha.as_deref().map(str::as_bytes);
+    match state.engine.gate().issue_sale_token(sale, &user, proof) {
         Ok(issued) => Ok(fresh_json(&SaleTokenView {
             sale_id: sale.to_string(),
             token: issued.token,
@@ -37,8 +44,32 @@ pub(super) async fn issue(
             };
             Err(ApiError::new(problem, id).after(seconds))
         }
-        Err(NotIssued::Off) => {
-            Err(ApiError::new(problem::NOT_READY.because("This server gives out no sale tokens."), id))
+        Err(NotIssued::CaptchaRequired) => Err(problem::CAPTCHA_REQUIRED.said_to(id)),
+        Err(NotIssued::BadCaptcha) => {
+            let why =
+                "The captcha's answer is wrong, over, another user's, or was used before. Ask for a new one.";
+            Err(ApiError::new(problem::CAPTCHA_REQUIRED.because(why), id))
         }
+        Err(NotIssued::Off) => Err(no_tokens(id)),
+    }
+}
+
+fn no_tokens(id: RequestId) -> ApiError {
+    ApiError::new(problem::NOT_READY.because("This server gives out no sale tokens."), id)
+}
+
+/// A captcha for whoever is signed in; nothing is kept of it.
+pub(super) async fn challenge(
+    State(state): State<ApiState>,
+    InPath(sale): InPath<String>,
+    Buyer(user): Buyer,
+    id: RequestId,
+) -> Result<Response, ApiError> {
+    let sale: SaleId = sale.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))?;
+    let gate = state.engine.gate();
+    match gate.ask_captcha(sale, &user) {
+        Some(challenge) => Ok(fresh_json(&challenge)),
+        None if state.engine.shared().sale_tokens.are_on() => Err(problem::SALE_NOT_FOUND.said_to(id)),
+        None => Err(no_tokens(id)),
     }
 }

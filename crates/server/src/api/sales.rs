@@ -24,12 +24,8 @@ pub(super) async fn show(
     let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
     // A page without figures beats no page: the stock may be down.
     let level = shared.backends.stock.level(bucket).await.ok().flatten();
-    let mut view = views::sale(
-        sale,
-        catalog.switches().token_required(sale.id),
-        level.as_ref(),
-        shared.backends.clock.now(),
-    );
+    let mut view =
+        views::sale(sale, catalog.switches().entry(sale.id), level.as_ref(), shared.backends.clock.now());
     let server_time = std::mem::take(&mut view.server_time);
     let etag = etag(&view);
     if is_known(&headers, &etag) {

@@ -69,6 +69,9 @@ struct MintArgs {
     /// Make a token for this sale, which stands beside or instead of an access token in a purchase
     #[arg(long, value_name = "ID", conflicts_with_all = ["issuer", "audience"])]
     sale: Option<SaleId>,
+    /// Say in the sale token that its user has passed a captcha, such as one of the shop's own
+    #[arg(long, requires = "sale")]
+    captcha: bool,
     /// File with the HS256 secret that the server verifies with; with --sale, its gate.sale_tokens.secret_file
     #[arg(long, value_name = "FILE")]
     signing_key_file: PathBuf,
@@ -163,6 +166,6 @@ fn sale_token(mint: &MintArgs, sale: SaleId, user: &UserId, now: Timestamp) -> a
     // When the server would give one out does not matter here.
     let tokens =
         SaleTokens::new([first.as_bytes()], SaleTokens::none().rules()).with_context(|| file.to_string())?;
-    let token = SaleToken { sale, user, begins: now, ends: now.plus(mint.lifetime), captcha: false };
+    let token = SaleToken { sale, user, begins: now, ends: now.plus(mint.lifetime), captcha: mint.captcha };
     tokens.sign(&token).context("no secret")
 }

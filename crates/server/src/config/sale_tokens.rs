@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use doorbuster_engine::gate::{SaleTokenRules, SaleTokens as GateTokens};
+use doorbuster_engine::gate::{CaptchaRules, SaleTokenRules, SaleTokens as GateTokens};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,12 @@ use super::{Config, Secret};
 
 /// Longest time before a sale opens in which its tokens are given out, and that a token counts.
 const TIME_MOST: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// Shortest time that a token, or a captcha's answer, counts.
+const TIME_LEAST: Duration = Duration::from_secs(60);
+
+/// Largest number that a captcha may ask for.
+const CAPTCHA_MOST: u32 = 5_000_000;
 
 /// Sale tokens.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -31,6 +37,10 @@ pub struct SaleTokens {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "DurationText")]
     pub lifetime: Duration,
+    pub captcha_max_number: u32,
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "DurationText")]
+    pub captcha_lifetime: Duration,
 }
 
 impl Config {
@@ -42,29 +52,39 @@ impl Config {
         let it = &self.gate.sale_tokens;
         let text = of_key_or_file(&it.secret, &it.secret_file, "gate.sale_tokens.secret_file")?;
         let secrets = text.reveal().split_whitespace().map(str::as_bytes);
-        let (issue_before, issue_spread, lifetime) = (it.issue_before, it.issue_spread, it.lifetime);
-        GateTokens::new(secrets, SaleTokenRules { issue_before, issue_spread, lifetime })
-            .context("gate.sale_tokens.secret")
+        let rules = SaleTokenRules {
+            issue_before: it.issue_before,
+            // All shall have their tokens when the sale opens.
+            issue_spread: it.issue_spread.min(it.issue_before),
+            lifetime: it.lifetime,
+            captcha: CaptchaRules { max_number: it.captcha_max_number, lifetime: it.captcha_lifetime },
+        };
+        GateTokens::new(secrets, rules).context("gate.sale_tokens.secret")
     }
 
     /// What is wrong with how sale tokens are given out.
     pub(super) fn impossible_sale_tokens(&self) -> Vec<String> {
         let it = &self.gate.sale_tokens;
         let mut wrong = Vec::new();
-        if it.lifetime.is_zero() {
-            wrong.push("`gate.sale_tokens.lifetime` must be longer than nothing".to_owned());
+        for (key, time) in [("lifetime", it.lifetime), ("captcha_lifetime", it.captcha_lifetime)] {
+            if time < TIME_LEAST {
+                wrong.push(format!("`gate.sale_tokens.{key}` must be at least 1m"));
+            }
         }
-        for (key, time) in [("issue_before", it.issue_before), ("lifetime", it.lifetime)] {
+        if !(1..=CAPTCHA_MOST).contains(&it.captcha_max_number) {
+            wrong.push(format!(
+                "`gate.sale_tokens.captcha_max_number` must be from 1 to {CAPTCHA_MOST}: a slow phone takes a minute for that"
+            ));
+        }
+        let times = [
+            ("issue_before", it.issue_before),
+            ("lifetime", it.lifetime),
+            ("captcha_lifetime", it.captcha_lifetime),
+        ];
+        for (key, time) in times {
             if time > TIME_MOST {
                 wrong.push(format!("`gate.sale_tokens.{key}` must be at most 7days"));
             }
-        }
-        if it.issue_spread > it.issue_before {
-            wrong.push(
-                "`gate.sale_tokens.issue_spread` must be at most `gate.sale_tokens.issue_before`: all shall have \
-                 their tokens when the sale opens"
-                    .to_owned(),
-            );
         }
         wrong
     }

@@ -131,6 +131,15 @@ impl Config {
     }
 
     fn warn_of_the_gate(&self, warnings: &mut Vec<String>) {
+        let tokens = &self.gate.sale_tokens;
+        if tokens.lifetime <= tokens.issue_before {
+            warnings.push(format!(
+                "gate.sale_tokens.lifetime = {} is not longer than gate.sale_tokens.issue_before = {}: who comes early \
+                 has a token that is over when the sale opens",
+                humantime::format_duration(tokens.lifetime),
+                humantime::format_duration(tokens.issue_before)
+            ));
+        }
         let gate = &self.gate;
         let shown = humantime::format_duration;
         if gate.outbox_age_max < Duration::from_secs(5) {

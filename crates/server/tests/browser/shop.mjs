@@ -68,9 +68,9 @@ export async function openSale({ units = 5, limit = 1, window = 600 } = {}) {
 	}
 	return sale;
 }
-/// Has a sale require sale tokens from now on.
-export async function requireTokens(sale) {
-	const turned = await ask(ADMIN, "PUT", "/admin/api/switches/token_required", STAFF, { value: "on", saleId: sale.id, reason: "a story" });
+/// Has a sale require sale tokens, or captchas for them, from now on.
+export async function requireOf(sale, what) {
+	const turned = await ask(ADMIN, "PUT", "/admin/api/switches/" + what, STAFF, { value: "on", saleId: sale.id, reason: "a story" });
 	assert.equal(turned.status, 200, JSON.stringify(turned.body));
 }
 /// Buys without a browser; answers the order once it can be paid.

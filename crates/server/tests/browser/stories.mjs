@@ -1,7 +1,7 @@
 // What buyers live through, from the click to the end of their order.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { bought, buyer, openSale, requireTokens, somebody, token, until, visit } from "./shop.mjs";
+import { bought, buyer, openSale, requireOf, somebody, token, until, visit } from "./shop.mjs";
 
 const salePage = sale => "/?sale=" + sale.id;
 /// Tabs until the element has the focus, as somebody without a mouse does.
@@ -30,16 +30,18 @@ export const stories = () => describe("a buyer", { concurrency: 4 }, () => {
 		});
 	});
 
-	it("buys where a sale token is needed, also when that was decided a moment ago", async () => {
-		const early = await openSale(), late = await openSale();
-		await requireTokens(early);
-		for (const sale of [early, late]) await visit({ user: somebody() }, async alice => {
+	it("buys where a sale token or a captcha is needed, also when that was decided a moment ago", async () => {
+		const early = await openSale(), late = await openSale(), hard = await openSale();
+		await requireOf(early, "token_required");
+		for (const sale of [early, late, hard]) await visit({ user: somebody() }, async alice => {
 			await alice.open(salePage(sale));
-			await alice.button("Buy now").waitFor();
-			if (sale === late) await requireTokens(late);
+			const buy = alice.page.getByRole("button", { name: /^Buy now/ });
+			await buy.waitFor();
+			if (sale === late) await requireOf(late, "token_required");
+			if (sale === hard) await requireOf(hard, "captcha_required");
 			const refused = await buyer(somebody(), "POST", `/items/${sale.item}/purchase`);
 			assert.deepEqual([refused.status, refused.body.error], [403, "TOKEN_REQUIRED"]);
-			await alice.button("Buy now").click();
+			await buy.click();
 			await alice.sees("Waiting for payment");
 		});
 	});

@@ -61,7 +61,7 @@ impl Orders for PostgresLedger {
 
     async fn struck(&self, sale: SaleId, strikes: u32) -> Result<Vec<UserId>, BackendError> {
         let sql = "SELECT user_id FROM orders o WHERE sale = $1 AND strike \
-             AND NOT EXISTS (SELECT FROM payment p WHERE p.ord = o.id) \
+             AND NOT EXISTS (SELECT FROM payment p WHERE p.ord = o.id AND p.outcome <> 'AMOUNT_MISMATCH') \
              AND NOT EXISTS (SELECT FROM orders r WHERE r.retake_of = o.id) \
              GROUP BY user_id HAVING count(*) >= $2";
         let user = |row: &Row| Ok(row.try_get("user_id")?);

@@ -47,7 +47,7 @@ impl Orders for SqliteLedger {
             .read("read strikes", move |tx| {
                 let mut statement = tx.prepare_cached(
                     "SELECT user FROM orders o WHERE sale = ?1 AND strike = 1 \
-                     AND NOT EXISTS (SELECT 1 FROM payment p WHERE p.ord = o.id) \
+                     AND NOT EXISTS (SELECT 1 FROM payment p WHERE p.ord = o.id AND p.outcome <> 'AMOUNT_MISMATCH') \
                      AND NOT EXISTS (SELECT 1 FROM orders r WHERE r.retake_of = o.id) \
                      GROUP BY user HAVING count(*) >= ?2",
                 )?;
