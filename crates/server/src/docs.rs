@@ -373,7 +373,7 @@ mod tests {
             written.extend(members(&again).map(|(name, _)| name.to_owned()));
         }
         for (name, _) in members(&known["properties"]) {
-            let required = known["required"].as_array().unwrap().iter().any(|it| it == name);
+            let required = known["required"].as_array().is_some_and(|all| all.iter().any(|it| it == name));
             let mut less = examples_of(document, schema)[0].clone();
             if less.as_object_mut().unwrap().remove(name).is_some() {
                 let readable = serde_json::from_value::<T>(less).is_ok();
@@ -429,6 +429,8 @@ mod tests {
         agrees::<wire::MyOrders>(&public, "MyOrders");
         agrees::<wire::SaleView>(&public, "SaleView");
         agrees::<wire::ItemView>(&public, "ItemView");
+        agrees::<wire::SaleTokenView>(&public, "SaleTokenView");
+        agrees::<wire::GetSaleToken>(&public, "GetSaleToken");
         agrees::<wire::TimeView>(&public, "TimeView");
         agrees::<wire::SaleDraft>(&staff, "SaleDraft");
         agrees::<wire::ItemDraft>(&staff, "ItemDraft");
@@ -442,6 +444,13 @@ mod tests {
         agrees::<wire::Page<wire::OrderRow>>(&staff, "OrderPage");
         agrees::<wire::MarkPaid>(&staff, "MarkPaid");
         agrees::<wire::Paid>(&staff, "Paid");
+        agrees::<wire::SetSwitch>(&staff, "SetSwitch");
+        agrees::<wire::SwitchRow>(&staff, "SwitchRow");
+        agrees::<wire::Page<wire::SwitchRow>>(&staff, "SwitchPage");
+        agrees::<wire::SwitchTurn>(&staff, "SwitchTurn");
+        agrees::<wire::Page<wire::SwitchTurn>>(&staff, "SwitchHistoryPage");
+        agrees::<wire::TrailRow>(&staff, "TrailRow");
+        agrees::<wire::Page<wire::TrailRow>>(&staff, "TrailPage");
         agrees::<wire::AuditReport>(&staff, "AuditReport");
     }
 

@@ -39,6 +39,10 @@ impl Staff<'_> {
 /// Buys one unit of item 1 and answers with the status line.
 fn buy(folder: &Folder, server: &Server, user: &str) -> String {
     let token = stdout_of(folder.run(&["token", "mint", "--sub", user, "--signing-key-file", "secret"]));
+    buy_by(server, &token)
+}
+
+fn buy_by(server: &Server, token: &str) -> String {
     let request = format!(
         "POST /api/flash-sales/items/1/purchase HTTP/1.1\r\nHost: shop\r\nConnection: close\r\nContent-Length: 0\r\n\
          Authorization: Bearer {}\r\n\r\n",
@@ -200,4 +204,71 @@ fn what_the_server_refuses_is_said_with_what_to_do() {
         assert!(ran.stderr.contains(says), "{args:?}: {}", ran.stderr);
     }
     assert!(!folder.path("orders.csv").exists(), "a file appears when it is whole, or not at all");
+}
+
+#[test]
+fn switches_are_turned_with_a_reason_and_everything_is_in_the_trail() {
+    let folder = Folder::new();
+    folder.write(
+        "sale.secret",
+        "an-openly-known-secret-for-sale-tokens-of-a-test\nan-older-one-that-is-as-long-as-that",
+    );
+    let server = folder.serve_with(&["--set", "gate.sale_tokens.secret_file=sale.secret"]);
+    let staff = Staff { folder: &folder, server: &server };
+    folder.write("sale.toml", SALE);
+    for step in
+        [&["sale", "create", "--file", "sale.toml"][..], &["sale", "preheat", "1"], &["sale", "open", "1"]]
+    {
+        stdout_of(staff.run(step));
+    }
+    let listed = stdout_of(staff.run(&["switch", "list"]));
+    for says in ["token_required", "publish_pause", "as configured", "on or off", "a time such as 30s"] {
+        assert!(listed.contains(says), "{listed}");
+    }
+    let set = ["switch", "set", "token_required", "on", "--sale", "1", "--reason", "bots\"and more"];
+    assert_eq!(stdout_of(staff.run(&set)), "token_required of sale 1: on\n");
+    assert_eq!(buy(&folder, &server, "alice"), "HTTP/1.1 403 Forbidden");
+    let mint = |secrets: &str, captcha: &[&str]| {
+        let mint = ["token", "mint", "--sub", "alice", "--sale", "1", "--signing-key-file", secrets];
+        stdout_of(folder.run(&[&mint[..], captcha].concat()))
+    };
+    folder.write("foreign.secret", "a-secret-that-the-server-does-not-know-at-all");
+    assert_eq!(buy_by(&server, &mint("foreign.secret", &[])), "HTTP/1.1 403 Forbidden");
+    assert_eq!(buy_by(&server, &mint("sale.secret", &[])), "HTTP/1.1 202 Accepted");
+    stdout_of(staff.run(&[
+        "switch",
+        "set",
+        "captcha_required",
+        "on",
+        "--sale",
+        "1",
+        "--reason",
+        "more bots",
+    ]));
+    assert_eq!(buy_by(&server, &mint("sale.secret", &[])), "HTTP/1.1 403 Forbidden");
+    assert_eq!(buy_by(&server, &mint("sale.secret", &["--captcha"])), "HTTP/1.1 409 Conflict");
+
+    let wrong = staff.run(&["switch", "set", "user_rate", "many", "--reason", "x"]);
+    assert!(wrong.code == 1 && wrong.stderr.contains("a whole number"), "{wrong:?}");
+    let none = staff.run(&["switch", "get", "nothing"]);
+    assert!(none.code == 1 && none.stderr.contains("doorbuster switch list"), "{none:?}");
+    stdout_of(staff.run(&["switch", "set", "user_rate", "7", "--reason", "a test"]));
+    assert_eq!(staff.json(&["switch", "get", "user_rate"])[0]["value"], "7");
+    assert_eq!(
+        stdout_of(staff.run(&["switch", "reset", "user_rate", "--reason", "over"])),
+        "user_rate: as configured\n"
+    );
+    let history = staff.json(&["switch", "history", "--limit", "4"]);
+    let turned: Vec<_> =
+        history.as_array().expect("a list").iter().map(|it| (&it["name"], &it["value"])).collect();
+    assert_eq!(turned.len(), 4, "{turned:?}");
+    assert!(turned[0].0 == "user_rate" && turned[0].1.is_null() && turned[1].1 == "7", "{turned:?}");
+
+    let trail = staff.json(&["trail", "--limit", "2"]);
+    assert_eq!(trail[0]["path"], "/admin/api/switches/user_rate");
+    assert_eq!((&trail[0]["status"], &trail[0]["role"]), (&Value::from(200), &Value::from("admin")));
+    let table = stdout_of(staff.run(&["trail"]));
+    for says in ["PUT /admin/api/switches/user_rate", "422", "POST /admin/api/sales/1/open"] {
+        assert!(table.contains(says), "{says}: {table}");
+    }
 }
