@@ -241,7 +241,13 @@ pub async fn holding_without_paying_is_a_strike(bench: &Bench) {
     };
     // User 1 never pays, twice; 2 pays; 3 cancels at once; 4 cancels late; 5 pays too late; 6 never pays, once.
     let orders = [(1, 1), (2, 1), (3, 2), (4, 3), (5, 4), (6, 5), (7, 6)];
-    bench.record(&orders.map(|(n, user)| order_of(n, user))).await;
+    let now = bench.clock.now();
+    let placed = orders.map(|(n, user)| {
+        let mut order = order_of(user, n);
+        order.reservation.reserved_at = now;
+        order
+    });
+    bench.record(&placed).await;
     assert_eq!(bench.pay(3, "event-3", "payment-3").await, PayOutcome::Paid);
     cancel(4, 3).await;
     assert!(struck(1).await.is_empty(), "nobody yet");
