@@ -1,7 +1,7 @@
 //! Runs the demo and checks the books it reports.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
 use doorbuster_services::command::line_of;
@@ -22,47 +22,13 @@ const ZERO: [&str; 9] = [
     "stranded",
 ];
 
-/// The program, for cargo's `build` and `run`.
-const PROGRAM: [&str; 4] = ["--release", "--locked", "-p", "doorbuster-server"];
-
-/// The release build, made beside areas that mostly wait for servers: it takes as long as they do and
-/// uses other files than the tests' build. Nothing is built until it is begun.
-#[derive(Default)]
-pub(crate) struct Ahead(Option<Child>);
-
-impl Ahead {
-    /// Begins the build behind everybody else's work, since tests look at the clock. Whatever goes wrong
-    /// with it is told by the demo, which builds what is missing.
-    pub(crate) fn begin(&mut self, root: &Path) {
-        let build = cargo(root, &[&["build", "--quiet"], &PROGRAM[..]].concat());
-        let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(build.get_program()).args(build.get_args()).current_dir(root);
-        println!("$ {} &", line_of(&command));
-        self.0 = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok();
-    }
-
-    /// Waits for its end.
-    pub(crate) fn finish(&mut self) {
-        if let Some(mut build) = self.0.take() {
-            // How it ended is seen by building again.
-            let _ = build.wait();
-        }
-    }
-}
-
-impl Drop for Ahead {
-    fn drop(&mut self) {
-        self.finish();
-    }
-}
-
 /// Runs the release build's demo and says whether its report is right; prints the report.
 ///
 /// # Errors
 /// Cargo cannot be started.
 pub(crate) fn run(root: &Path) -> Result<bool> {
-    let demo = ["--", "demo", "--exit", "--output", "json"];
-    let mut command = cargo(root, &[&["run"], &PROGRAM[..], &demo].concat());
+    let program = ["run", "--release", "--locked", "-p", "doorbuster-server", "--"];
+    let mut command = cargo(root, &[&program[..], &["demo", "--exit", "--output", "json"]].concat());
     println!("$ {}", line_of(&command));
     let output = command.stderr(Stdio::inherit()).output().context("starting cargo")?;
     let report = String::from_utf8_lossy(&output.stdout);

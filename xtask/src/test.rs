@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::areas::{AREAS, Area, Step};
-use crate::demo::Ahead;
 use crate::run::{cargo, shown};
 use crate::services::Lent;
 use crate::{demo, failures, npm, requirements, security, stage, tidy, venv};
@@ -24,15 +23,9 @@ pub(crate) fn run(root: &Path, names: &[String], install: bool) -> bool {
     let mut not_run = Vec::new();
     // Started where the first area needs them; what was started ends when this function does.
     let mut services = Lent::new(root, install);
-    let mut ahead = Ahead::default();
-    let areas = chosen(names);
-    let first_that_waits = builds_ahead(&areas);
-    for area in areas {
+    for area in chosen(names) {
         println!("\n=== {}: {}", area.name, area.shows);
-        if first_that_waits == Some(area.name) {
-            ahead.begin(root);
-        }
-        let (outcome, took) = timed(|| run_area(area, &mut services, &mut ahead, &mut not_run));
+        let (outcome, took) = timed(|| run_area(area, &mut services, &mut not_run));
         let passed = outcome.unwrap_or_else(|error| {
             println!("{}: {error:#}", area.name);
             false
@@ -49,19 +42,7 @@ fn chosen(names: &[String]) -> Vec<&'static Area> {
     AREAS.iter().filter(wanted).collect()
 }
 
-/// The area beside which the demo's program is built: the first that waits for servers, where the demo comes
-/// after it. Those before it compile or compute all the time.
-fn builds_ahead(areas: &[&Area]) -> Option<&'static str> {
-    let waits = areas.iter().position(|area| !area.services.is_empty())?;
-    areas[waits..].iter().any(|area| area.name == "demo").then_some(areas[waits].name)
-}
-
-fn run_area(
-    area: &Area,
-    services: &mut Lent<'_>,
-    ahead: &mut Ahead,
-    not_run: &mut Vec<String>,
-) -> Result<bool> {
+fn run_area(area: &Area, services: &mut Lent<'_>, not_run: &mut Vec<String>) -> Result<bool> {
     let root = services.root;
     if !requirements::ensure(area.requirements, services.install)? || !services.ensure(area.services)? {
         return Ok(false);
@@ -86,10 +67,7 @@ fn run_area(
             Step::Npm(folder) => npm::make(root, folder)?,
             Step::Security => security::run(root)?,
             Step::Failures => failures::run(root, &failures::short())?,
-            Step::Demo => {
-                ahead.finish();
-                demo::run(root)?
-            }
+            Step::Demo => demo::run(root)?,
         };
     }
     Ok(passed)
@@ -146,21 +124,6 @@ mod tests {
                 "demo"
             ]
         );
-    }
-
-    #[test]
-    fn the_demo_is_built_beside_the_first_area_that_waits() {
-        let names = |wanted: &[&str]| wanted.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        let cases: [(&[&str], _); 5] = [
-            (&[], Some("conformance")),
-            (&["unit", "distributed", "demo"], Some("distributed")),
-            (&["conformance", "http"], None),
-            (&["unit", "demo"], None),
-            (&["demo"], None),
-        ];
-        for (wanted, area) in cases {
-            assert_eq!(builds_ahead(&chosen(&names(wanted))), area, "{wanted:?}");
-        }
     }
 
     #[test]

@@ -57,8 +57,8 @@ async fn a_backend_that_is_killed_before_the_commit_did_nothing() {
 #[tokio::test]
 async fn limits_of_time_end_a_call_that_did_nothing() {
     let limits: [(&str, Duration, Duration); 2] = [
-        ("57014", Duration::from_millis(150), Duration::from_secs(20)),
-        ("55P03", Duration::from_secs(20), Duration::from_millis(150)),
+        ("57014", Duration::from_millis(1_500), Duration::from_secs(20)),
+        ("55P03", Duration::from_secs(20), Duration::from_millis(1_500)),
     ];
     for (code, statement_timeout, lock_timeout) in limits {
         let mut options = options("limits");
