@@ -10,15 +10,13 @@ use doorbuster_engine::order::Order;
 use doorbuster_wire::{self as wire, DropDeadLetter, Page, ReplayDeadLetter, Replayed};
 use serde::Deserialize;
 
-use super::AdminState;
 use super::sales::{JsonBody, body};
+use super::{AdminState, fields};
 use crate::api::{ApiError, InPath, fresh_json};
 use crate::problem::{self, Word};
 use crate::request_id::RequestId;
 use crate::views;
 
-const LIMIT_MAX: usize = 1_000;
-const LIMIT_DEFAULT: usize = 100;
 const BY_MAX: usize = 128;
 const REASON_MAX: usize = 500;
 
@@ -38,20 +36,11 @@ pub(super) async fn list(
     query: Result<Query<ListQuery>, QueryRejection>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
-    let bad = |text: &str| ApiError::new(problem::INVALID_REQUEST.because(text), id);
     let Ok(Query(query)) = query else {
-        return Err(bad("`limit` is a number from 1 to 1000, `closed` is true or false."));
+        return Err(fields::bad("`limit` is a number from 1 to 1000, `closed` is true or false.", id));
     };
-    let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
-    if !(1..=LIMIT_MAX).contains(&limit) {
-        return Err(bad("`limit` is a number from 1 to 1000."));
-    }
-    let after = match query.cursor {
-        None => None,
-        Some(cursor) => {
-            Some(number(&cursor).ok_or_else(|| bad("`cursor` is what the page before gave as `next`."))?)
-        }
-    };
+    let limit = fields::limit(query.limit, id)?;
+    let after = fields::cursor(query.cursor.as_deref(), id)?;
     let letters = state.shared.backends.ledger.dead_letters(after, limit, query.closed).await;
     let letters = letters.map_err(|error| ApiError::fault(&error, id))?;
     let next = (letters.len() == limit).then(|| letters.last().map(|it| it.id.to_string())).flatten();
@@ -77,7 +66,7 @@ pub(super) async fn replay(
 ) -> Result<Response, ApiError> {
     let letter = letter_id(&letter, id)?;
     let replay = body(replay, id)?;
-    words("by", &replay.by, BY_MAX, id)?;
+    fields::words("by", &replay.by, BY_MAX, id)?;
     let outcome = state.operations.replay_dead_letter(letter, &replay.by).await;
     let done = |outcome: &str, order: &Order| {
         tracing::info!(dead_letter.id = letter, order.id = %order.reservation.order, outcome, by = replay.by, "a dead letter was replayed");
@@ -114,8 +103,8 @@ pub(super) async fn drop_letter(
 ) -> Result<Response, ApiError> {
     let letter = letter_id(&letter, id)?;
     let given_up = body(given_up, id)?;
-    words("by", &given_up.by, BY_MAX, id)?;
-    words("reason", &given_up.reason, REASON_MAX, id)?;
+    fields::words("by", &given_up.by, BY_MAX, id)?;
+    fields::words("reason", &given_up.reason, REASON_MAX, id)?;
     let ledger = &state.shared.backends.ledger;
     let outcome = ledger.drop_dead_letter(letter, &given_up.by, &given_up.reason).await;
     match outcome.map_err(|error| ApiError::fault(&error, id))? {
@@ -128,13 +117,8 @@ pub(super) async fn drop_letter(
     }
 }
 
-fn number(text: &str) -> Option<i64> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-    text.parse().ok().filter(|_| plain)
-}
-
 fn letter_id(text: &str, id: RequestId) -> Result<i64, ApiError> {
-    number(text).ok_or_else(|| no_letter(id))
+    fields::number(text).ok_or_else(|| no_letter(id))
 }
 
 fn no_letter(id: RequestId) -> ApiError {
@@ -153,15 +137,6 @@ fn closed_before(letter: &DeadLetter, id: RequestId) -> ApiError {
 
 fn refused(word: Word, text: String, id: RequestId) -> ApiError {
     ApiError::new(word.because(text), id)
-}
-
-/// Text that the staff gives: some, not too much, and nothing that a terminal or a database chokes on.
-fn words(member: &str, text: &str, most: usize, id: RequestId) -> Result<(), ApiError> {
-    if (1..=most).contains(&text.trim().len()) && text.len() <= most && !text.chars().any(char::is_control) {
-        return Ok(());
-    }
-    let text = format!("{member} needs 1 to {most} bytes without control characters.");
-    Err(refused(problem::UNPROCESSABLE, text, id))
 }
 
 fn row(letter: &DeadLetter, whole: bool) -> wire::DeadLetter {

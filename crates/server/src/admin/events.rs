@@ -7,14 +7,11 @@ use doorbuster_engine::ledger::DeliveryFilter;
 use doorbuster_wire::{EventsReplayed, Page};
 use serde::Deserialize;
 
-use super::AdminState;
+use super::{AdminState, fields};
 use crate::api::{ApiError, InPath, fresh_json};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
-
-const LIMIT_MAX: usize = 1_000;
-const LIMIT_DEFAULT: usize = 100;
 
 /// Most bytes of a name or an id that is looked for.
 const TEXT_MAX: usize = 128;
@@ -42,14 +39,10 @@ pub(super) async fn list(
     query: Result<Query<ListQuery>, QueryRejection>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
-    let bad = |text: &str| ApiError::new(problem::INVALID_REQUEST.because(text), id);
-    let Ok(Query(query)) = query else { return Err(bad("`limit` is a number from 1 to 1000.")) };
-    let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
-    if !(1..=LIMIT_MAX).contains(&limit) {
-        return Err(bad("`limit` is a number from 1 to 1000."));
-    }
-    let before = query.cursor.map(|cursor| number(&cursor).ok_or(())).transpose();
-    let before = before.map_err(|()| bad("`cursor` is what the page before gave as `next`."))?;
+    let bad = |text: &str| fields::bad(text, id);
+    let Ok(Query(query)) = query else { return Err(fields::bad_limit(id)) };
+    let limit = fields::limit(query.limit, id)?;
+    let before = fields::cursor(query.cursor.as_deref(), id)?;
     let wanted = query.state.map(|state| state.parse()).transpose();
     let wanted = wanted.map_err(|_| bad("`state` is waiting, delivered or dead."))?;
     let strange = |text: &Option<String>| {
@@ -70,7 +63,7 @@ pub(super) async fn show(
     InPath(delivery): InPath<String>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
-    let number = number(&delivery).ok_or_else(|| no_delivery(id))?;
+    let number = fields::number(&delivery).ok_or_else(|| no_delivery(id))?;
     let found = state.shared.backends.ledger.delivery(number).await;
     let found = found.map_err(|error| ApiError::fault(&error, id))?;
     let (delivery, event) = found.ok_or_else(|| no_delivery(id))?;
@@ -83,7 +76,7 @@ pub(super) async fn replay(
     InPath(delivery): InPath<String>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
-    let number = number(&delivery).ok_or_else(|| no_delivery(id))?;
+    let number = fields::number(&delivery).ok_or_else(|| no_delivery(id))?;
     let replayed = state.shared.backends.ledger.replay_delivery(number).await;
     let replayed = replayed.map_err(|error| ApiError::fault(&error, id))?.ok_or_else(|| no_delivery(id))?;
     Ok(fresh_json(&views::delivery(&replayed, None)))
@@ -104,11 +97,6 @@ pub(super) async fn replay_dead(
     let replayed = state.shared.backends.ledger.replay_dead(&endpoint, REPLAY_MAX).await;
     let replayed = replayed.map_err(|error| ApiError::fault(&error, id))?;
     Ok(fresh_json(&EventsReplayed { endpoint, replayed }))
-}
-
-fn number(text: &str) -> Option<i64> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-    text.parse().ok().filter(|_| plain)
 }
 
 fn no_delivery(id: RequestId) -> ApiError {

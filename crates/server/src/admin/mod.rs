@@ -2,6 +2,7 @@
 
 mod dead_letters;
 mod events;
+mod fields;
 mod listener;
 mod orders;
 mod payments;

@@ -4,12 +4,12 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use doorbuster_engine::ledger::PaymentEvent;
-use doorbuster_engine::order::{OrderId, SaleId};
+use doorbuster_engine::order::OrderId;
 use doorbuster_wire::{MarkPaid, Page, Paid};
 use serde::Deserialize;
 
-use super::AdminState;
-use crate::api::{ApiError, InPath, fresh_json};
+use super::{AdminState, fields};
+use crate::api::{ApiError, InPath, fresh_json, sale_id};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
@@ -38,10 +38,6 @@ pub(super) fn page_of(
     }
 }
 
-pub(super) fn bad_cursor(id: RequestId) -> ApiError {
-    ApiError::new(problem::INVALID_REQUEST.because("`cursor` is what the page before gave as `next`."), id)
-}
-
 /// A sale's orders by id. The cursor is the last order of the page before.
 pub(super) async fn list(
     State(state): State<AdminState>,
@@ -50,10 +46,10 @@ pub(super) async fn list(
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let (cursor, limit) = page_of(query, id)?;
-    let sale: SaleId = sale.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))?;
+    let sale = sale_id(&sale, id)?;
     let after: Option<OrderId> = match cursor {
         None => None,
-        Some(cursor) => Some(cursor.parse().map_err(|_| bad_cursor(id))?),
+        Some(cursor) => Some(cursor.parse().map_err(|_| fields::bad_cursor(id))?),
     };
     let ledger = &state.shared.backends.ledger;
     if ledger.sale(sale).await.map_err(|error| ApiError::fault(&error, id))?.is_none() {

@@ -4,12 +4,11 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use doorbuster_engine::ledger::PaymentKey;
-use doorbuster_engine::order::SaleId;
 use doorbuster_wire::Page;
 
-use super::AdminState;
 use super::orders::ListQuery;
-use crate::api::{ApiError, InPath, fresh_json};
+use super::{AdminState, fields};
+use crate::api::{ApiError, InPath, fresh_json, sale_id};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
@@ -22,10 +21,10 @@ pub(super) async fn list(
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let (cursor, limit) = super::orders::page_of(query, id)?;
-    let sale: SaleId = sale.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))?;
+    let sale = sale_id(&sale, id)?;
     let after: Option<PaymentKey> = match cursor {
         None => None,
-        Some(cursor) => Some(cursor.parse().map_err(|_| super::orders::bad_cursor(id))?),
+        Some(cursor) => Some(cursor.parse().map_err(|_| fields::bad_cursor(id))?),
     };
     let ledger = &state.shared.backends.ledger;
     if ledger.sale(sale).await.map_err(|error| ApiError::fault(&error, id))?.is_none() {

@@ -8,16 +8,13 @@ use doorbuster_engine::order::OrderId;
 use doorbuster_wire::{self as wire, CloseRefund, Page, RefundOrder, RetryRefund};
 use serde::Deserialize;
 
-use super::AdminState;
-use super::orders::bad_cursor;
 use super::sales::{JsonBody, body};
+use super::{AdminState, fields};
 use crate::api::{ApiError, InPath, fresh_json};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
 
-const LIMIT_MAX: usize = 1_000;
-const LIMIT_DEFAULT: usize = 100;
 const WORDS_MAX: usize = 255;
 
 #[derive(Deserialize)]
@@ -36,21 +33,18 @@ pub(super) async fn list(
     query: Result<Query<ListQuery>, QueryRejection>,
     id: RequestId,
 ) -> Result<Response, ApiError> {
-    let bad = |text: &str| ApiError::new(problem::INVALID_REQUEST.because(text), id);
-    let Ok(Query(query)) = query else { return Err(bad("`limit` is a number from 1 to 1000.")) };
-    let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
-    if !(1..=LIMIT_MAX).contains(&limit) {
-        return Err(bad("`limit` is a number from 1 to 1000."));
-    }
+    let Ok(Query(query)) = query else { return Err(fields::bad_limit(id)) };
+    let limit = fields::limit(query.limit, id)?;
     let wanted: Option<RefundState> = match query.state {
         None => None,
         Some(word) => {
-            Some(word.parse().map_err(|_| bad("`state` is DUE, DONE or REFUSED, in capital letters."))?)
+            let bad = |_| fields::bad("`state` is DUE, DONE or REFUSED, in capital letters.", id);
+            Some(word.parse().map_err(bad)?)
         }
     };
     let after = match &query.cursor {
         None => None,
-        Some(cursor) => Some(cursor.parse::<PaymentKey>().map_err(|_| bad_cursor(id))?),
+        Some(cursor) => Some(cursor.parse::<PaymentKey>().map_err(|_| fields::bad_cursor(id))?),
     };
     let refunds = state.shared.backends.ledger.refunds(wanted, after.as_ref(), limit).await;
     let refunds = refunds.map_err(|error| ApiError::fault(&error, id))?;
@@ -68,8 +62,8 @@ pub(super) async fn refund_order(
 ) -> Result<Response, ApiError> {
     let order: OrderId = order.parse().map_err(|_| problem::ORDER_NOT_FOUND.said_to(id))?;
     let asked = body(asked, id)?;
-    words("by", &asked.by, id)?;
-    words("reason", &asked.reason, id)?;
+    fields::words("by", &asked.by, WORDS_MAX, id)?;
+    fields::words("reason", &asked.reason, WORDS_MAX, id)?;
     let outcome = state.shared.backends.ledger.refund_order(order).await;
     match outcome.map_err(|error| ApiError::fault(&error, id))? {
         RefundOutcome::Refunded(refunded) => {
@@ -92,8 +86,8 @@ pub(super) async fn close(
     asked: JsonBody<CloseRefund>,
 ) -> Result<Response, ApiError> {
     let asked = body(asked, id)?;
-    words("by", &asked.by, id)?;
-    words("reference", &asked.reference, id)?;
+    fields::words("by", &asked.by, WORDS_MAX, id)?;
+    fields::words("reference", &asked.reference, WORDS_MAX, id)?;
     let report = RefundReport::Done { reference: asked.reference };
     note(&state, id, asked.provider, asked.payment_id, report, &asked.by).await
 }
@@ -105,7 +99,7 @@ pub(super) async fn retry(
     asked: JsonBody<RetryRefund>,
 ) -> Result<Response, ApiError> {
     let asked = body(asked, id)?;
-    words("by", &asked.by, id)?;
+    fields::words("by", &asked.by, WORDS_MAX, id)?;
     let report = RefundReport::Later { why: format!("asked for again by {}", asked.by) };
     note(&state, id, asked.provider, asked.payment_id, report, &asked.by).await
 }
@@ -126,14 +120,6 @@ async fn note(
     let status = refund.state.as_str();
     tracing::info!(payment.id = key.payment_id, by, refund.state = status, "the staff settled a refund");
     Ok(fresh_json(&row(&refund)))
-}
-
-fn words(name: &'static str, text: &str, id: RequestId) -> Result<(), ApiError> {
-    if (1..=WORDS_MAX).contains(&text.len()) && !text.chars().any(char::is_control) {
-        return Ok(());
-    }
-    let detail = format!("{name} needs 1 to {WORDS_MAX} bytes without control characters.");
-    Err(ApiError::new(problem::UNPROCESSABLE.because(detail), id))
 }
 
 fn row(refund: &Refund) -> wire::RefundRow {

@@ -7,8 +7,8 @@ use doorbuster_engine::order::SaleId;
 use doorbuster_wire::{Rebuild, Repair, RepairReport};
 
 use super::AdminState;
-use super::sales::{JsonBody, LOAD_PATIENCE, body, read_back, sale_id};
-use crate::api::{ApiError, InPath, fresh_json};
+use super::sales::{JsonBody, LOAD_PATIENCE, body, read_back};
+use crate::api::{ApiError, InPath, fresh_json, sale_id};
 use crate::problem;
 use crate::request_id::RequestId;
 

@@ -8,13 +8,13 @@ use axum::response::{IntoResponse, Response};
 use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::ledger::{ChangeOutcome, RestockOutcome};
 use doorbuster_engine::operate::{ItemReport, PreheatOutcome, RestockReport};
-use doorbuster_engine::order::{Currency, ItemId, Money, SaleId, Units};
+use doorbuster_engine::order::{Currency, ItemId, Money, Units};
 use doorbuster_engine::sale::{NewItem, NewSale, Sale};
 use doorbuster_engine::stock::BucketId;
 use doorbuster_wire::{ItemDraft, Page, PreheatItem, PreheatReport, Restock, SaleDraft};
 
 use super::AdminState;
-use crate::api::{ApiError, InPath, fresh_json};
+use crate::api::{ApiError, InPath, fresh_json, sale_id};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
@@ -43,10 +43,6 @@ pub(super) fn body<T>(body: JsonBody<T>, id: RequestId) -> Result<T, ApiError> {
             Err(ApiError::new(word.because(rejection.body_text()), id))
         }
     }
-}
-
-pub(super) fn sale_id(text: &str, id: RequestId) -> Result<SaleId, ApiError> {
-    text.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))
 }
 
 async fn detail(state: &AdminState, sale: &Sale) -> doorbuster_wire::SaleDetail {

@@ -9,8 +9,8 @@ use doorbuster_wire::{self as wire, Page, SetSwitch};
 
 use super::sales::{JsonBody, body};
 use super::trail::{NewestFirst, page};
-use super::{AdminState, By};
-use crate::api::{ApiError, InPath, fresh_json};
+use super::{AdminState, By, fields};
+use crate::api::{ApiError, InPath, fresh_json, sale_id};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
@@ -47,10 +47,7 @@ pub(super) async fn set(
     if let Some(value) = &asked.value {
         name.value(value).map_err(|why| unfit(format!("`{name}` cannot be set to that: {why}.")))?;
     }
-    let reason = &asked.reason;
-    if !(1..=REASON_MAX).contains(&reason.len()) || reason.chars().any(char::is_control) {
-        return Err(unfit(format!("reason needs 1 to {REASON_MAX} bytes without control characters.")));
-    }
+    fields::words("reason", &asked.reason, REASON_MAX, id)?;
     if matches!(name, SwitchName::TokenRequired | SwitchName::CaptchaRequired)
         && asked.value.as_deref() == Some("on")
         && !state.shared.sale_tokens.are_on()
@@ -92,7 +89,7 @@ pub(super) async fn history(
 fn sale(name: SwitchName, text: Option<&str>, id: RequestId) -> Result<Option<SaleId>, ApiError> {
     let unfit = |text: String| ApiError::new(problem::UNPROCESSABLE.because(text), id);
     match (name.is_per_sale(), text) {
-        (true, Some(text)) => text.parse().map(Some).map_err(|_| problem::SALE_NOT_FOUND.said_to(id)),
+        (true, Some(text)) => sale_id(text, id).map(Some),
         (true, None) => Err(unfit(format!("`{name}` is turned for one sale: name it as saleId."))),
         (false, Some(_)) => Err(unfit(format!("`{name}` holds for all sales: leave saleId out."))),
         (false, None) => Ok(None),

@@ -9,14 +9,10 @@ use doorbuster_engine::ledger::{StaffAction, TrailEntry};
 use doorbuster_wire::{self as wire, Page};
 use serde::Deserialize;
 
-use super::{AdminState, Member};
+use super::{AdminState, Member, fields};
 use crate::api::{ApiError, fresh_json};
-use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
-
-const LIMIT_MAX: usize = 1_000;
-const LIMIT_DEFAULT: usize = 100;
 
 /// Most bytes of a request's body that are kept.
 const BODY_MAX: usize = 4 * 1024;
@@ -35,21 +31,8 @@ pub(super) fn page(
     query: Result<Query<NewestFirst>, QueryRejection>,
     id: RequestId,
 ) -> Result<(Option<i64>, usize), ApiError> {
-    let bad = |text: &str| ApiError::new(problem::INVALID_REQUEST.because(text), id);
-    let Ok(Query(query)) = query else { return Err(bad("`limit` is a number from 1 to 1000.")) };
-    let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
-    if !(1..=LIMIT_MAX).contains(&limit) {
-        return Err(bad("`limit` is a number from 1 to 1000."));
-    }
-    let number = |text: &str| text.parse().ok().filter(|number: &i64| *number > 0);
-    match query.cursor {
-        None => Ok((None, limit)),
-        Some(cursor) => {
-            let before =
-                number(&cursor).ok_or_else(|| bad("`cursor` is what the page before gave as `next`."))?;
-            Ok((Some(before), limit))
-        }
-    }
+    let Ok(Query(query)) = query else { return Err(fields::bad_limit(id)) };
+    Ok((fields::cursor(query.cursor.as_deref(), id)?, fields::limit(query.limit, id)?))
 }
 
 /// Every change, newest first. The cursor is the last number of the page before.

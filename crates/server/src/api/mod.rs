@@ -22,7 +22,7 @@ use axum::routing::{get, post};
 use doorbuster_engine::engine::Engine;
 use doorbuster_engine::fault::BackendError;
 use doorbuster_engine::gate::{BadToken, Caller, NotAdmitted, TooOften};
-use doorbuster_engine::order::UserId;
+use doorbuster_engine::order::{SaleId, UserId};
 use doorbuster_wire::Problem;
 use serde::de::DeserializeOwned;
 
@@ -246,6 +246,11 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for InPath<
             }
         }
     }
+}
+
+/// The sale that a text names; whether there is one is not asked.
+pub(crate) fn sale_id(text: &str, id: RequestId) -> Result<SaleId, ApiError> {
+    text.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))
 }
 
 /// JSON that nobody may keep.

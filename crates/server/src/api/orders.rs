@@ -8,11 +8,11 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use doorbuster_engine::ledger::{CancelOutcome, RefundState};
 use doorbuster_engine::my_orders::MyOrder;
-use doorbuster_engine::order::{OrderId, SaleId};
+use doorbuster_engine::order::OrderId;
 use doorbuster_wire::MyOrders;
 use serde::Deserialize;
 
-use super::{ApiError, ApiState, Buyer, InPath, fresh_json, is_known};
+use super::{ApiError, ApiState, Buyer, InPath, fresh_json, is_known, sale_id};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
@@ -87,7 +87,7 @@ pub(super) async fn mine(
     Buyer(user): Buyer,
     id: RequestId,
 ) -> Result<Response, ApiError> {
-    let sale: SaleId = sale.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))?;
+    let sale = sale_id(&sale, id)?;
     let found = state.engine.my_orders(&user, sale).await.map_err(|error| ApiError::fault(&error, id))?;
     let orders = found.ok_or_else(|| problem::SALE_NOT_FOUND.said_to(id))?;
     Ok(fresh_json(&MyOrders { orders: orders.iter().map(views::my_order).collect() }))

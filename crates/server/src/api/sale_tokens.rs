@@ -4,10 +4,9 @@ use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
 use doorbuster_engine::gate::NotIssued;
-use doorbuster_engine::order::SaleId;
 use doorbuster_wire::{GetSaleToken, SaleTokenView};
 
-use super::{ApiError, ApiState, Buyer, InPath, fresh_json};
+use super::{ApiError, ApiState, Buyer, InPath, fresh_json, sale_id};
 use crate::problem;
 use crate::purchase;
 use crate::request_id::RequestId;
@@ -21,7 +20,7 @@ pub(super) async fn issue(
     id: RequestId,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let sale: SaleId = sale.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))?;
+    let sale = sale_id(&sale, id)?;
     let asked: GetSaleToken = match body.trim_ascii() {
         b"" => GetSaleToken::default(),
         body => serde_json::from_slice(body).map_err(|_| problem::INVALID_REQUEST.said_to(id))?,
@@ -55,7 +54,9 @@ pub(super) async fn issue(
 }
 
 fn no_tokens(id: RequestId) -> ApiError {
-    ApiError::new(problem::NOT_READY.because("This server gives out no sale tokens."), id)
+    ApiError::new(problem::NOT_READY.because(
+        "This server has no secret to make sale tokens with. Buy without one; the staff sets gate.sale_tokens.secret_file.",
+    ), id)
 }
 
 /// A captcha for whoever is signed in; nothing is kept of it.
@@ -65,7 +66,7 @@ pub(super) async fn challenge(
     Buyer(user): Buyer,
     id: RequestId,
 ) -> Result<Response, ApiError> {
-    let sale: SaleId = sale.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))?;
+    let sale = sale_id(&sale, id)?;
     let gate = state.engine.gate();
     match gate.ask_captcha(sale, &user) {
         Some(challenge) => Ok(fresh_json(&challenge)),

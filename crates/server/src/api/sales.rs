@@ -3,10 +3,9 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use doorbuster_engine::order::SaleId;
 use doorbuster_engine::stock::BucketId;
 
-use super::{ApiError, ApiState, InPath, is_known};
+use super::{ApiError, ApiState, InPath, is_known, sale_id};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
@@ -18,7 +17,7 @@ pub(super) async fn show(
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let shared = state.engine.shared();
-    let sale: SaleId = sale.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))?;
+    let sale = sale_id(&sale, id)?;
     let catalog = shared.catalog.load_full();
     let sale = catalog.sale(sale).ok_or_else(|| problem::SALE_NOT_FOUND.said_to(id))?;
     let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
