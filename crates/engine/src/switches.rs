@@ -265,19 +265,19 @@ impl Switches {
         self.turned.get(&(SwitchName::PublishPause, SaleId(0))) == Some(&SwitchValue::OnOff(true))
     }
 
-    /// What a switch over all sales is set to, or what the configuration says.
-    pub(crate) fn number_or(&self, name: SwitchName, configured: u32) -> u32 {
+    /// The number that a switch over all sales is set to; nothing while the configuration stands.
+    pub(crate) fn number(&self, name: SwitchName) -> Option<u32> {
         match self.turned.get(&(name, SaleId(0))) {
-            Some(SwitchValue::Number(number)) => *number,
-            _ => configured,
+            Some(SwitchValue::Number(number)) => Some(*number),
+            _ => None,
         }
     }
 
     /// The same of a time.
-    pub(crate) fn time_or(&self, name: SwitchName, configured: Duration) -> Duration {
+    pub(crate) fn time(&self, name: SwitchName) -> Option<Duration> {
         match self.turned.get(&(name, SaleId(0))) {
-            Some(SwitchValue::Time(time)) => *time,
-            _ => configured,
+            Some(SwitchValue::Time(time)) => Some(*time),
+            _ => None,
         }
     }
 }
@@ -331,11 +331,12 @@ mod tests {
         let entry = |token, captcha| Entry { token, captcha };
         let none = entry(false, false);
         assert_eq!(entries, [entry(true, false), none, none, entry(true, true)]);
-        assert_eq!(switches.number_or(SwitchName::UserRate, 5), 0);
-        assert_eq!(switches.number_or(SwitchName::AddressRate, 100), 100);
-        let s = Duration::from_secs;
-        assert_eq!(switches.time_or(SwitchName::OutboxAgeMax, s(30)), s(5));
-        assert_eq!(switches.time_or(SwitchName::LedgerSilenceMax, s(30)), s(30));
+        assert_eq!(
+            [SwitchName::UserRate, SwitchName::AddressRate].map(|it| switches.number(it)),
+            [Some(0), None]
+        );
+        let times = [SwitchName::OutboxAgeMax, SwitchName::LedgerSilenceMax].map(|it| switches.time(it));
+        assert_eq!(times, [Some(Duration::from_secs(5)), None]);
         assert!(switches.is_paused() && !Switches::default().is_paused());
     }
 }

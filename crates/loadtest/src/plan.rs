@@ -162,7 +162,11 @@ pub enum StormError {
         reason: String,
     },
     /// A user of a sale that requires sale tokens got none.
-    #[error("{user} gets no sale token: {}", match status { 0 => error.clone(), status => format!("status {status} {error}") })]
+    #[error(
+        "{user} gets no sale token ({}), and the sale requires one of everybody: see that the server has a secret for \
+         them, and that the sale requires no captcha, which simulated people do not solve (`doorbuster switch list`)",
+        match status { 0 => error.clone(), status => format!("status {status} {error}") }
+    )]
     NoSaleToken {
         /// The user.
         user: String,

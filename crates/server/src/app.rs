@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use doorbuster_engine::clock::{Clock, SystemClock};
 use doorbuster_engine::engine::Shared;
 use doorbuster_engine::fault::BackendError;
+use doorbuster_engine::gate::Limits;
 use doorbuster_engine::observed::Observed;
 use doorbuster_engine::sale::{Catalog, Sale, SaleState};
 use doorbuster_engine::stock::BucketId;
@@ -101,7 +102,7 @@ impl Readiness {
             let open = catalog.sales().iter().filter(|it| it.terms.state != SaleState::Closed);
             let locked = open.filter(|it| catalog.switches().entry(it.id).token);
             reasons.extend(locked.map(|sale| {
-                format!("sale {} requires sale tokens and gate.sale_tokens.secret is not set", sale.id)
+                format!("sale {} requires sale tokens, and this server has no secret for them: set gate.sale_tokens.secret_file, the same on every server", sale.id)
             }));
         }
         // All are asked at once: several that are silent make the probe no slower than one.
@@ -190,7 +191,7 @@ impl App {
         let public = public.context("a thread of the public listener cannot be started")?;
         let metrics = Metrics {
             shared: shared.clone(),
-            watch: Arc::new(watch(&shared, limits).turning(Arc::clone(&shared.limits))),
+            watch: Arc::new(watch(&shared, limits).turning(gate_limits(&shared, config))),
             observed,
             cores: public.as_ref().map(|public| public.figures.clone()).unwrap_or_default(),
             staff: Arc::default(),
@@ -316,6 +317,11 @@ fn watch(shared: &Shared, limits: WatchLimits) -> Watch {
     Watch::new(shared.backends.clone(), Arc::clone(&shared.catalog), Arc::clone(&shared.backpressure), limits)
 }
 
+/// The limits that the staff can turn: whoever serves no buyers keeps no tables for them.
+fn gate_limits(shared: &Shared, config: &Config) -> Option<Arc<Limits>> {
+    config.server.roles.contains(&Role::Gateway).then(|| Arc::clone(&shared.limits))
+}
+
 /// Whoever owns a rebuild must be heard of in this time; then another keeper takes it over.
 const REBUILD_LEASE: Duration = Duration::from_secs(10);
 
@@ -331,7 +337,7 @@ fn workers(
     let ms = Duration::from_millis;
     // The directory lock proves that no other process rebuilds: nothing is waited for.
     let lease = if config.uses_data_dir() { Duration::ZERO } else { REBUILD_LEASE };
-    let watch = watch(shared, limits).telling(watchdog.cloned()).turning(Arc::clone(&shared.limits));
+    let watch = watch(shared, limits).telling(watchdog.cloned()).turning(gate_limits(shared, config));
     let mut workers: Vec<(Box<dyn Worker>, Duration)> = vec![(Box::new(watch), ms(100))];
     if let Some(watchdog) = watchdog {
         workers.push((watchdog.over(Box::new(Recorder::new(backends(), ms(250)))), ms(0)));

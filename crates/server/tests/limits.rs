@@ -62,6 +62,23 @@ async fn a_user_who_clicks_too_often_is_told_how_long_to_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forged_sale_tokens_are_limited_by_their_address() {
+    let shop = Shop::open_with(&ADDRESSES).await;
+    let sale = shop.sale(5).await;
+    let click = async |bearer: &str| {
+        let headers = [("authorization", bearer)];
+        shop.ask("POST", &purchase_path(&sale.item), &headers, b"").await
+    };
+    for _ in 0..20 {
+        click("Bearer dbs1.AAAA").await.refused(403, "TOKEN_INVALID");
+    }
+    let reply = click("Bearer dbs1.AAAA").await;
+    reply.refused(429, "RATE_LIMITED");
+    assert_eq!(reply.header("ratelimit-policy"), Some("\"address\";q=20;w=20"));
+    shop.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_asks_for_orders_too_often_waits_too() {
     let shop = Shop::open_with(&[("gate.limits.other_rate", "1"), ("gate.limits.other_burst", "3")]).await;
     let sale = shop.sale(5).await;

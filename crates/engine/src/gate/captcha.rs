@@ -61,7 +61,7 @@ struct Proof {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadProof;
 
-/// Asks a user; `key` is the sale's secret.
+/// Asks a user, under this gateway's key.
 pub(super) fn ask(
     key: &[u8; 32],
     rules: CaptchaRules,

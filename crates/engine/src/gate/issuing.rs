@@ -59,6 +59,9 @@ impl Gate {
         if now >= sale.terms.closes_at || sale.terms.state == SaleState::Closed {
             return Err(NotIssued::Ended);
         }
+        if !self.sale_tokens.are_on() {
+            return Err(NotIssued::Off);
+        }
         if self.barred.has(sale.id, user) {
             return Err(NotIssued::NotEligible);
         }
@@ -68,9 +71,6 @@ impl Gate {
         let turn = turn.min(sale.terms.opens_at);
         if now < turn {
             return Err(NotIssued::NotYet { turn, wait: turn.since(now) });
-        }
-        if !self.sale_tokens.are_on() {
-            return Err(NotIssued::Off);
         }
         let captcha = catalog.switches().entry(sale.id).captcha;
         if captcha {

@@ -72,8 +72,8 @@ impl Rates {
     #[must_use]
     fn under(self, switches: &Switches) -> Self {
         let turned = |configured: Rate, rate, burst| Rate {
-            per_second: switches.number_or(rate, configured.per_second),
-            burst: switches.number_or(burst, configured.burst),
+            per_second: switches.number(rate).unwrap_or(configured.per_second),
+            burst: switches.number(burst).unwrap_or(configured.burst),
         };
         Self {
             address: turned(self.address, SwitchName::AddressRate, SwitchName::AddressBurst),

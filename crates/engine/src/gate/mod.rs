@@ -37,6 +37,7 @@ use arc_swap::ArcSwap;
 use crate::clock::{Clock, Timestamp};
 use crate::order::{Epoch, ItemId, Money, OrderId, SaleId, Units, UserId};
 use crate::sale::{Catalog, Sale, SaleState};
+use crate::switches::Entry;
 use sale_token::is_sale_token;
 use sold_out::SoldOutFlags;
 use winners::Winners;
@@ -165,6 +166,19 @@ pub enum NotAdmitted {
     TooOften(TooOften),
 }
 
+/// Whether a sale is between its opening and its end.
+fn within_window(sale: &Sale, stock_now: Timestamp) -> Result<(), Refusal> {
+    if stock_now >= sale.terms.closes_at || sale.terms.state == SaleState::Closed {
+        return Err(Refusal::Ended);
+    }
+    if stock_now < sale.terms.opens_at {
+        let starts_in_ms =
+            u64::try_from(sale.terms.opens_at.since(stock_now).as_millis()).unwrap_or(u64::MAX);
+        return Err(Refusal::NotStarted { opens_at: sale.terms.opens_at, starts_in_ms });
+    }
+    Ok(())
+}
+
 /// Who sent a request.
 struct Known {
     user: UserId,
@@ -238,7 +252,9 @@ impl Gate {
         let catalog = self.catalog.load();
         let sale = catalog.sale_of(attempt.item).ok_or(Refusal::ItemNotFound)?;
         let bearer = attempt.bearer.ok_or(Refusal::NoToken)?;
-        self.within_window(sale, catalog.stock_ahead_ms())?;
+        // By the stock's clock as far as it is known: a gateway whose own clock is wrong says the same as the others.
+        let stock_now = self.clock.now().ahead_by(catalog.stock_ahead_ms());
+        within_window(sale, stock_now)?;
         let flagged = self.flags.is_sold_out(attempt.item, self.clock.monotonic());
         if flagged && !self.winners.may_include(sale.id, bearer) {
             return Err(Refusal::SoldOut);
@@ -250,36 +266,25 @@ impl Gate {
             return Err(Refusal::Busy);
         }
         let (client, now) = (self.limits.client(attempt.caller), self.clock.monotonic());
-        let ahead_ms = catalog.stock_ahead_ms();
-        let Known { user, sale_token } = match self.identify(bearer, sale.id, ahead_ms, client, flagged) {
+        let known = match self.identify(bearer, (sale.id, stock_now), client, flagged) {
             Ok(known) => known,
             // It names a holder. A forged one learns nothing about who bought, not even by a limit.
             Err(_) if flagged => return Err(Refusal::SoldOut),
             Err(refusal) => return Err(refusal),
         };
-        self.limits.click(client, &user, now).map_err(Refusal::TooOften)?;
-        if self.barred.has(sale.id, &user) {
+        self.limits.click(client, &known.user, now).map_err(Refusal::TooOften)?;
+        if self.barred.has(sale.id, &known.user) {
             return Err(Refusal::NotEligible);
         }
-        let entry = catalog.switches().entry(sale.id);
-        if entry.token {
-            let token = match sale_token {
-                Some(token) => token,
-                None => self.check_sale_token(attempt.sale_token, sale.id, ahead_ms, &user)?,
-            };
-            if entry.captcha && !token.captcha {
-                return Err(Refusal::CaptchaRequired);
-            }
-        }
-        self.claim(attempt, sale, user)
+        self.enter(catalog.switches().entry(sale.id), &known, attempt.sale_token, (sale.id, stock_now))?;
+        self.claim(attempt, sale, known.user)
     }
 
     /// Who buys, by an access token or by a sale token in its place.
     fn identify(
         &self,
         bearer: &[u8],
-        sale: SaleId,
-        ahead_ms: i64,
+        (sale, stock_now): (SaleId, Timestamp),
         client: Option<IpAddr>,
         flagged: bool,
     ) -> Result<Known, Refusal> {
@@ -288,45 +293,45 @@ impl Gate {
             return Ok(Known { user, sale_token: None });
         }
         let mut room = sale_token::ROOM;
-        let holder = match self.holder(bearer, sale, ahead_ms, &mut room) {
-            Ok(holder) => holder,
-            Err(refusal) if flagged => return Err(refusal),
+        match self.sale_tokens.verify(bearer, sale, stock_now, &mut room) {
+            Ok(holder) => {
+                let user = UserId::new(holder.user).map_err(|_| Refusal::BadSaleToken)?;
+                Ok(Known { user, sale_token: Some(Passed { captcha: holder.captcha }) })
+            }
+            Err(BadSaleToken) if flagged => Err(Refusal::BadSaleToken),
             // Too often comes before what is wrong with it, as with everything behind a 401.
-            Err(refusal) => {
+            Err(BadSaleToken) => {
                 self.limits.stranger(client, self.clock.monotonic()).map_err(Refusal::TooOften)?;
-                return Err(refusal);
+                Err(Refusal::BadSaleToken)
+            }
+        }
+    }
+
+    /// Whether somebody has what the sale requires beside an access token.
+    fn enter(
+        &self,
+        required: Entry,
+        known: &Known,
+        beside: Option<&[u8]>,
+        (sale, stock_now): (SaleId, Timestamp),
+    ) -> Result<(), Refusal> {
+        if !required.token {
+            return Ok(());
+        }
+        let captcha = match &known.sale_token {
+            Some(passed) => passed.captcha,
+            None => {
+                let token = beside.ok_or(Refusal::SaleTokenRequired)?;
+                let mut room = sale_token::ROOM;
+                let holder = self.sale_tokens.verify(token, sale, stock_now, &mut room);
+                let holder = holder.map_err(|BadSaleToken| Refusal::BadSaleToken)?;
+                if holder.user != known.user.as_str() {
+                    return Err(Refusal::SaleTokenMismatch);
+                }
+                holder.captcha
             }
         };
-        let user = UserId::new(holder.user).map_err(|_| Refusal::BadSaleToken)?;
-        Ok(Known { user, sale_token: Some(Passed { captcha: holder.captcha }) })
-    }
-
-    /// Whether the sale token beside an access token is good and its user's.
-    fn check_sale_token(
-        &self,
-        token: Option<&[u8]>,
-        sale: SaleId,
-        ahead_ms: i64,
-        user: &UserId,
-    ) -> Result<Passed, Refusal> {
-        let mut room = sale_token::ROOM;
-        let holder = self.holder(token.ok_or(Refusal::SaleTokenRequired)?, sale, ahead_ms, &mut room)?;
-        if holder.user != user.as_str() {
-            return Err(Refusal::SaleTokenMismatch);
-        }
-        Ok(Passed { captcha: holder.captcha })
-    }
-
-    /// By the stock's clock as far as it is known, which is every gateway's.
-    fn holder<'a>(
-        &self,
-        token: &[u8],
-        sale: SaleId,
-        ahead_ms: i64,
-        room: &'a mut sale_token::Room,
-    ) -> Result<sale_token::Holder<'a>, Refusal> {
-        let now = self.clock.now().ahead_by(ahead_ms);
-        self.sale_tokens.verify(token, sale, now, room).map_err(|BadSaleToken| Refusal::BadSaleToken)
+        if required.captcha && !captcha { Err(Refusal::CaptchaRequired) } else { Ok(()) }
     }
 
     /// Who a token belongs to. Whoever sends many that are not good costs no more signature checks.
@@ -341,20 +346,6 @@ impl Gate {
             self.limits.note_bad_token(client, flagged, now);
         }
         verified
-    }
-
-    /// By the stock's clock as far as it is known: a gateway whose own clock is wrong says the same as
-    /// the others.
-    fn within_window(&self, sale: &Sale, stock_ahead_ms: i64) -> Result<(), Refusal> {
-        let now = self.clock.now().ahead_by(stock_ahead_ms);
-        if now >= sale.terms.closes_at || sale.terms.state == SaleState::Closed {
-            return Err(Refusal::Ended);
-        }
-        if now < sale.terms.opens_at {
-            let starts_in_ms = u64::try_from(sale.terms.opens_at.since(now).as_millis()).unwrap_or(u64::MAX);
-            return Err(Refusal::NotStarted { opens_at: sale.terms.opens_at, starts_in_ms });
-        }
-        Ok(())
     }
 
     fn claim(&self, attempt: &Attempt<'_>, sale: &Sale, user: UserId) -> Result<Claim, Refusal> {

@@ -73,7 +73,9 @@ pub struct BadSaleToken;
 
 /// A secret that is too short to guard anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a secret of {0} bytes is too short for sale tokens: it needs {SECRET_MIN} random bytes or more")]
+#[error(
+    "a secret of {0} bytes is too short for sale tokens: it needs {SECRET_MIN} random bytes or more, such as from `openssl rand -base64 48`"
+)]
 pub struct WeakSaleSecret(usize);
 
 /// When sale tokens are given out, and for how long.
@@ -331,7 +333,7 @@ mod tests {
         assert_eq!(
             SaleTokens::new([&b"short"[..]], RULES).err().map(|weak| weak.to_string()),
             Some(
-                "a secret of 5 bytes is too short for sale tokens: it needs 32 random bytes or more"
+                "a secret of 5 bytes is too short for sale tokens: it needs 32 random bytes or more, such as from `openssl rand -base64 48`"
                     .to_owned()
             )
         );

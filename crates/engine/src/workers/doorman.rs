@@ -1,6 +1,6 @@
 //! Doorman: reads who may not buy any more, for the gates of this process.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub struct Doorman {
 /// A look is as dear as there are strikes: it rests so many times as long as it took, and the ledger has all
 /// that time for buyers.
 const REST: u32 = 20;
+/// And at most so long: a ledger that was silent for a while is asked soon.
+const REST_MAX: Duration = Duration::from_secs(5);
 
 impl Doorman {
     /// A doorman who bars users with `strikes_max` strikes, where the staff has not turned that; 0 bars nobody.
@@ -53,28 +55,25 @@ impl Worker for Doorman {
             return Ok(Step::of(0));
         }
         let catalog = self.catalog.load_full();
-        let strikes = catalog.switches().number_or(SwitchName::StrikesMax, self.strikes_max);
+        let strikes = catalog.switches().number(SwitchName::StrikesMax).unwrap_or(self.strikes_max);
         let mut round = Round::default();
         let mut barred = BTreeMap::new();
         let selling = |it: &&Arc<Sale>| matches!(it.terms.state, SaleState::Open | SaleState::Paused);
         for sale in catalog.sales().iter().filter(selling).filter(|_| strikes > 0) {
             let struck = self.backends.ledger.struck(sale.id, strikes).await;
-            // Whoever cannot be read stays as they were.
-            let users: HashSet<_> = match struck {
-                Ok(users) => users.into_iter().collect(),
-                Err(error) => {
-                    round.note(Err(error));
-                    self.barred.of(sale.id).unwrap_or_default()
-                }
+            // Who cannot be read stay as they were.
+            let users = match &struck {
+                Ok(users) => users.iter().cloned().collect(),
+                Err(_) => self.barred.of(sale.id).unwrap_or_default(),
             };
             if !users.is_empty() {
                 barred.insert(sale.id, users);
             }
+            round.note(struck.map(|_| 0));
         }
         self.barred.replace(barred);
         let ended = self.backends.clock.monotonic();
-        self.next = ended + ended.saturating_sub(began) * REST;
-        round.note(Ok(0));
+        self.next = ended + (ended.saturating_sub(began) * REST).min(REST_MAX);
         self.rounds.end(round, self.name())
     }
 }

@@ -145,10 +145,10 @@ impl Watch {
         Self { watchdog, ..self }
     }
 
-    /// The same, which also holds the gate's limits to what the staff has turned.
+    /// The same, which also holds a gate's limits to what the staff has turned.
     #[must_use]
-    pub fn turning(self, limits: Arc<Limits>) -> Self {
-        Self { gate_limits: Some(limits), ..self }
+    pub fn turning(self, limits: Option<Arc<Limits>>) -> Self {
+        Self { gate_limits: limits, ..self }
     }
 
     /// Reads the sales and the switches, and replaces the catalog.
@@ -165,12 +165,13 @@ impl Watch {
             let read = Catalog::new(sales).with_switches(switches).with_stock_ahead(before.stock_ahead_ms());
             let read = Arc::new(read);
             // If another one stored meanwhile, what was read here may be the older of the two.
-            let found = self.catalog.compare_and_swap(&before, Arc::clone(&read));
+            let found = self.catalog.compare_and_swap(&before, read);
             if Arc::ptr_eq(&found, &before) {
-                // At once: what else a look asks may hang.
-                self.backpressure.pause(read.switches().is_paused());
+                // At once: what else a look asks may hang. By what stands now, which another watch may have read.
+                let catalog = self.catalog.load();
+                self.backpressure.pause(catalog.switches().is_paused());
                 if let Some(limits) = &self.gate_limits {
-                    limits.hold_to(read.switches());
+                    limits.hold_to(catalog.switches());
                 }
                 return Ok(());
             }
@@ -321,11 +322,11 @@ struct Pressure {
 impl WatchLimits {
     /// The same with what the staff has turned.
     fn under(self, switches: &Switches) -> Self {
-        let lag = u32::try_from(self.queue_lag_max).unwrap_or(u32::MAX);
+        let silence = switches.time(SwitchName::LedgerSilenceMax);
         Self {
-            queue_lag_max: switches.number_or(SwitchName::QueueLagMax, lag).into(),
-            outbox_age_max: switches.time_or(SwitchName::OutboxAgeMax, self.outbox_age_max),
-            ledger_silence_max: switches.time_or(SwitchName::LedgerSilenceMax, self.ledger_silence_max),
+            queue_lag_max: switches.number(SwitchName::QueueLagMax).map_or(self.queue_lag_max, u64::from),
+            outbox_age_max: switches.time(SwitchName::OutboxAgeMax).unwrap_or(self.outbox_age_max),
+            ledger_silence_max: silence.unwrap_or(self.ledger_silence_max),
         }
     }
 
