@@ -19,6 +19,8 @@ pub mod observed;
 pub mod operate;
 pub mod order;
 pub mod queue;
+#[cfg(feature = "distributed")]
+mod redis_links;
 pub mod sale;
 pub mod stock;
 pub mod switches;

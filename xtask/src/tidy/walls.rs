@@ -26,8 +26,8 @@ const BACKEND_MODULES: [&str; 6] = ["embedded", "redis", "kafka", "sqlite", "pos
 const LIBRARIES: [(&[&str], &[&str], &str); 6] = [
     (
         &["redis"],
-        &["crates/engine/src/stock/", "crates/chaos/"],
-        "Redis is known in stock/ and by the outside witness only",
+        &["crates/engine/src/redis_links/", "crates/engine/src/stock/", "crates/chaos/"],
+        "Redis is known in redis_links/, stock/ and by the outside witness only",
     ),
     (&["rdkafka"], &["crates/engine/src/queue/"], "Kafka is known in queue/ only"),
     (

@@ -29,10 +29,12 @@ mod embedded;
 #[cfg(feature = "distributed")]
 mod redis;
 
+#[cfg(feature = "distributed")]
+pub use crate::redis_links::{RedisClock, RedisOptions};
 pub use batch::{Batcher, BatcherLimits, BatcherWork, ReserveReply};
 pub use embedded::EmbeddedStock;
 #[cfg(feature = "distributed")]
-pub use redis::{RedisClock, RedisOptions, RedisStock};
+pub use redis::RedisStock;
 
 use async_trait::async_trait;
 use uuid::Uuid;

@@ -16,15 +16,10 @@
 //! A hold is the line `order item units seq epoch reserved-at retake-of trace` with `-` for nothing.
 //! The user never stands in it, so that no user id can imitate a field.
 
-mod link;
 mod packed;
 mod scripts;
-mod target;
-mod tls;
 
 use std::collections::HashMap;
-use std::fmt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -37,14 +32,13 @@ use super::{
     AdjustOutcome, BeginLoadOutcome, BucketId, FinishOutcome, HolderPage, Level, LoadOutcome, LoadPage,
     ReadBack, ReleaseOutcome, ReserveOutcome, ReserveRequest, Stock,
 };
-use crate::clock::{Clock, Timestamp};
+use crate::clock::Timestamp;
 use crate::fault::{BackendError, Fault, Layer};
 use crate::order::{Epoch, ItemId, OrderId, Reservation, UserId};
+use crate::redis_links::{Links, RedisClock, RedisOptions, Script};
 use crate::sale::{LoaderToken, Terms};
 use crate::told::Told;
-use link::Links;
 use packed::{Shape, hold_text, order_text};
-use scripts::Script;
 
 /// What Redis replied, or why it did not.
 type Reply = Result<Value, BackendError>;
@@ -54,59 +48,6 @@ const KEPT_AFTER_CLOSING: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Most outbox entries of one listing: more than there can be, and a number that Redis takes.
 const OUTBOX_MAX: usize = 1_000_000_000;
-
-/// How to reach a Redis.
-#[derive(Clone)]
-pub struct RedisOptions {
-    /// `redis://[user:password@]host[:port][/db]`; `rediss://` for TLS; `redis+cluster://host,host…`
-    /// for a cluster by some of its nodes; `redis+sentinel://host,host…/master` for the master that
-    /// sentinels name; `rediss+cluster` and `rediss+sentinel` for TLS.
-    pub url: String,
-    /// Stands before every key; lets several shops share a server.
-    pub prefix: String,
-    /// A PEM file with the authorities to trust instead of the system's.
-    pub ca_file: Option<PathBuf>,
-    /// PEM files with a certificate and its key, for servers that ask clients for one.
-    pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Longest wait for a connection; below the time that the batcher gives a call, which else cannot
-    /// know that nothing was sent.
-    pub connect_timeout: Duration,
-    /// Longest wait for one reply.
-    pub response_timeout: Duration,
-    /// Whose time windows and reservations are decided by.
-    pub clock: RedisClock,
-}
-
-impl RedisOptions {
-    /// Options for `url` with short timeouts and the server's clock.
-    pub fn new(url: impl Into<String>) -> Self {
-        Self {
-            url: url.into(),
-            prefix: "doorbuster:".to_owned(),
-            ca_file: None,
-            certificate: None,
-            connect_timeout: Duration::from_millis(400),
-            response_timeout: Duration::from_millis(400),
-            clock: RedisClock::Server,
-        }
-    }
-}
-
-impl fmt::Debug for RedisOptions {
-    /// The URL may carry a password.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisOptions").field("prefix", &self.prefix).finish_non_exhaustive()
-    }
-}
-
-/// Whose clock the stock reads.
-#[derive(Clone)]
-pub enum RedisClock {
-    /// The server's, the same for every gateway.
-    Server,
-    /// This one; for tests, and for a server beside an embedded ledger.
-    Given(Arc<dyn Clock>),
-}
 
 /// The stock in Redis. Give it to every thread: each thread that calls it has a connection of its
 /// own, which lives on that thread's runtime.
@@ -127,7 +68,7 @@ impl RedisStock {
     /// When it cannot be reached, refuses the login, is too old, or may evict keys; the message says
     /// what to do.
     pub async fn connect(options: RedisOptions) -> Result<Self, BackendError> {
-        let links = Links::new(&options)?;
+        let links = Links::new(Layer::Stock, &options)?;
         links.check().await?;
         Ok(Self {
             links,
@@ -241,7 +182,7 @@ impl RedisStock {
     }
 }
 
-fn text(value: impl fmt::Display) -> Vec<u8> {
+fn text(value: impl std::fmt::Display) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 

@@ -16,7 +16,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, RedisResu
 use tokio::sync::Mutex;
 
 use super::RedisOptions;
-use super::scripts::Script;
+use super::script::Script;
 use super::target::{Dialer, Target};
 use crate::fault::{BackendError, Fault, Layer};
 
@@ -37,8 +37,10 @@ const CLUSTER_TIMEOUTS_MAX: u32 = 8;
 /// Oldest server whose commands the scripts need (SMISMEMBER).
 const VERSION_MIN: (u32, u32) = (6, 2);
 
-/// The connections of one stock.
-pub(super) struct Links {
+/// The connections of one stage.
+pub(crate) struct Links {
+    /// Whose calls these are, for messages.
+    layer: Layer,
     dialer: Dialer,
     /// What the server is called in messages; never with a password.
     name: String,
@@ -64,12 +66,14 @@ enum Link {
 }
 
 impl Links {
-    pub(super) fn new(options: &RedisOptions) -> Result<Self, BackendError> {
+    /// Connections for the calls of `layer`; none is made yet.
+    pub(crate) fn new(layer: Layer, options: &RedisOptions) -> Result<Self, BackendError> {
         let target = Target::parse(&options.url)?;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(options.connect_timeout))
             .set_response_timeout(Some(options.response_timeout));
         Ok(Self {
+            layer,
             name: target.name(),
             dialer: target.dialer(options)?,
             config,
@@ -79,7 +83,7 @@ impl Links {
     }
 
     /// Runs a script by its hash; a server that does not have it is sent its text, in this one call.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         &self,
         script: &'static Script,
         keys: &[String],
@@ -103,12 +107,12 @@ impl Links {
     }
 
     /// Sends one command.
-    pub(super) async fn query(&self, what: &str, command: &Cmd) -> Result<Value, BackendError> {
+    pub(crate) async fn query(&self, what: &str, command: &Cmd) -> Result<Value, BackendError> {
         self.send(command).await.map_err(|error| self.fault(what, error))
     }
 
     /// Whether this is a server that keeps what it is given.
-    pub(super) async fn check(&self) -> Result<(), BackendError> {
+    pub(crate) async fn check(&self) -> Result<(), BackendError> {
         let info = match self.info().await {
             Ok(info) => info,
             Err(Failed::Sent(error)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => {
@@ -121,7 +125,7 @@ impl Links {
             Err(error) => return Err(self.fault("connect", error)),
         };
         if let Some(what) = unfit(&self.name, &info) {
-            return Err(BackendError::new(Layer::Stock, Fault::Permanent, what));
+            return Err(BackendError::new(self.layer, Fault::Permanent, what));
         }
         if values_of(&info, "aof_enabled").any(|enabled| enabled == "0") {
             tracing::warn!(
@@ -222,7 +226,7 @@ impl Links {
             }
             Failed::Sent(error) => (fault_of(&error), format!("{what} at {name}"), Some(error)),
         };
-        let fault = BackendError::new(Layer::Stock, fault, text);
+        let fault = BackendError::new(self.layer, fault, text);
         match error {
             Some(error) => fault.caused_by(error),
             None => fault,
