@@ -85,6 +85,7 @@ impl World {
             sale_tokens: Arc::new(SaleTokens::none()),
             limits: Arc::new(Limits::none()),
             barred: Arc::default(),
+            rooms: Arc::default(),
             tokens: Arc::new(JwtVerifier::new(JwtKeys::new(vec![JwtKey::hs256(SECRET)?])?, rules)),
         };
         let (batcher, work) = Batcher::new(Arc::clone(&backends.stock), BatcherLimits::default());

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::fault::BackendError;
 use crate::fault_points::FaultPoint;
-use crate::gate::{Attempt, Barred, Claim, Gate, JwtVerifier, Limits, Refusal, SaleTokens};
+use crate::gate::{Attempt, Barred, Claim, Gate, GateParts, JwtVerifier, Limits, Refusal, Rooms, SaleTokens};
 use crate::order::{OrderId, OrderPlaced, OrderStatus, Reservation, UserId};
 use crate::sale::Catalog;
 use crate::stock::{Batcher, BucketId, PAGE_MAX, ReserveOutcome, ReserveReply, ReserveRequest};
@@ -36,6 +36,8 @@ pub struct Shared {
     pub limits: Arc<Limits>,
     /// Who may not buy any more, kept fresh by the doorman.
     pub barred: Arc<Barred>,
+    /// The waiting rooms, kept fresh by the usher.
+    pub rooms: Arc<Rooms>,
 }
 
 /// One core's way through the pipeline. Cores share the backends and no lock.
@@ -86,16 +88,26 @@ impl From<Refusal> for PurchaseOutcome {
     }
 }
 
+impl Shared {
+    fn gate_parts(&self) -> GateParts {
+        GateParts {
+            catalog: Arc::clone(&self.catalog),
+            tokens: Arc::clone(&self.tokens),
+            sale_tokens: Arc::clone(&self.sale_tokens),
+            limits: Arc::clone(&self.limits),
+            barred: Arc::clone(&self.barred),
+            rooms: Arc::clone(&self.rooms),
+            clock: Arc::clone(&self.backends.clock),
+        }
+    }
+}
+
 impl Engine {
     /// One core's engine; `batcher` is that core's own.
     pub fn new(shared: Shared, batcher: Batcher, detach: Detach) -> Self {
-        let clock = Arc::clone(&shared.backends.clock);
-        let (tokens, limits) = (Arc::clone(&shared.tokens), Arc::clone(&shared.limits));
-        let (sale_tokens, barred) = (Arc::clone(&shared.sale_tokens), Arc::clone(&shared.barred));
-        let gate = Gate::new(Arc::clone(&shared.catalog), tokens, sale_tokens, limits, barred, clock);
         Self {
+            gate: Gate::new(shared.gate_parts()),
             shared,
-            gate,
             batcher,
             detach,
             replays_told: Told::default(),

@@ -23,6 +23,8 @@ pub enum Layer {
     Queue,
     /// The store that decides.
     Ledger,
+    /// Who waits for a sale.
+    Room,
 }
 
 impl fmt::Display for Layer {
@@ -31,6 +33,7 @@ impl fmt::Display for Layer {
             Self::Stock => "stock",
             Self::Queue => "queue",
             Self::Ledger => "ledger",
+            Self::Room => "room",
         })
     }
 }

@@ -21,6 +21,7 @@ pub mod order;
 pub mod queue;
 #[cfg(feature = "distributed")]
 mod redis_links;
+pub mod room;
 pub mod sale;
 pub mod stock;
 pub mod switches;

@@ -7,6 +7,7 @@
 mod latency;
 mod ledger;
 mod queue;
+mod room;
 mod staff;
 mod stock;
 mod worker;
@@ -20,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock::{Clock, Timestamp};
 use crate::fault::{BackendError, Fault, Layer};
+use crate::room::Room;
 use crate::workers::{Backends, Worker};
 
 /// Counts by a fixed list of words.
@@ -82,7 +84,7 @@ const DELIVERIES: [&str; 3] = ["delivered", "failed", "dead"];
 const FAULTS: [&str; 3] = ["transient", "ambiguous", "permanent"];
 
 /// The layers, by their words.
-pub const LAYERS: [&str; 3] = ["stock", "queue", "ledger"];
+pub const LAYERS: [&str; 4] = ["stock", "queue", "ledger", "room"];
 
 /// No moment yet.
 const NEVER: i64 = i64::MIN;
@@ -114,7 +116,7 @@ pub struct Observed {
     pub payments: Counts<7>,
     /// Attempts to tell the shop of an event, by what became of them.
     pub deliveries: Counts<3>,
-    faults: [Counts<3>; 3],
+    faults: [Counts<3>; LAYERS.len()],
     delivered_up_to_ms: AtomicI64,
     workers: Mutex<Vec<Arc<WorkerFigures>>>,
 }
@@ -134,7 +136,7 @@ impl Default for Observed {
             published_again: AtomicU64::new(0),
             payments: Counts::new(PAYMENTS),
             deliveries: Counts::new(DELIVERIES),
-            faults: [const { Counts::new(FAULTS) }; 3],
+            faults: [const { Counts::new(FAULTS) }; LAYERS.len()],
             delivered_up_to_ms: AtomicI64::new(NEVER),
             workers: Mutex::default(),
         }
@@ -142,6 +144,11 @@ impl Default for Observed {
 }
 
 impl Observed {
+    /// The same waiting rooms, whose faults are counted.
+    pub fn room(self: &Arc<Self>, inner: Arc<dyn Room>, clock: &Arc<dyn Clock>) -> Arc<dyn Room> {
+        Arc::new(room::ObservedRoom { inner, seen: self.seen(clock) })
+    }
+
     /// The same stages, measured.
     pub fn over(self: &Arc<Self>, backends: Backends) -> Backends {
         let Backends { stock, queue, ledger, clock } = backends;
@@ -227,6 +234,7 @@ impl Seen {
             Layer::Stock => 0,
             Layer::Queue => 1,
             Layer::Ledger => 2,
+            Layer::Room => 3,
         };
         self.figures.faults[layer].add(fault_index(error.fault), 1);
     }

@@ -20,6 +20,8 @@ const TIME_MAX: Duration = Duration::from_secs(24 * 3_600);
 pub enum SwitchName {
     TokenRequired,
     CaptchaRequired,
+    Room,
+    RoomRate,
     PublishPause,
     StrikesMax,
     QueueLagMax,
@@ -44,6 +46,8 @@ pub enum SwitchKind {
     Number,
     /// A time with its unit, such as `30s`.
     Time,
+    /// `off`, `on` or `auto`.
+    Room,
 }
 
 /// What a switch is set to.
@@ -55,13 +59,17 @@ pub enum SwitchValue {
     Number(u32),
     /// A time.
     Time(Duration),
+    /// A waiting room.
+    Room(RoomMode),
 }
 
 impl SwitchName {
     /// Every switch.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::TokenRequired,
         Self::CaptchaRequired,
+        Self::Room,
+        Self::RoomRate,
         Self::PublishPause,
         Self::StrikesMax,
         Self::QueueLagMax,
@@ -82,6 +90,8 @@ impl SwitchName {
         match self {
             Self::TokenRequired => "token_required",
             Self::CaptchaRequired => "captcha_required",
+            Self::Room => "room",
+            Self::RoomRate => "room_rate",
             Self::PublishPause => "publish_pause",
             Self::StrikesMax => "strikes_max",
             Self::QueueLagMax => "queue_lag_max",
@@ -105,6 +115,10 @@ impl SwitchName {
                 "buyers of this sale need a sale token beside or instead of an access token"
             }
             Self::CaptchaRequired => "buyers of this sale need a sale token, and a captcha to get one",
+            Self::Room => {
+                "buyers of this sale wait until they are let in: always (on), or when more come than it can serve (auto)"
+            }
+            Self::RoomRate => "users a minute that are let in from this sale's waiting room; 0 is no limit",
             Self::PublishPause => "no new orders are taken in any sale; buyers hear BUSY",
             Self::StrikesMax => "who has so many unpaid orders in a sale buys no more in it; 0 bars nobody",
             Self::QueueLagMax => "BUSY while more orders than this wait to be recorded",
@@ -125,7 +139,7 @@ impl SwitchName {
 
     /// Whether it is turned for one sale at a time.
     pub const fn is_per_sale(self) -> bool {
-        matches!(self, Self::TokenRequired | Self::CaptchaRequired)
+        matches!(self, Self::TokenRequired | Self::CaptchaRequired | Self::Room | Self::RoomRate)
     }
 
     /// What it can be set to.
@@ -133,7 +147,9 @@ impl SwitchName {
         match self {
             Self::TokenRequired | Self::CaptchaRequired | Self::PublishPause => SwitchKind::OnOff,
             Self::OutboxAgeMax | Self::LedgerSilenceMax => SwitchKind::Time,
+            Self::Room => SwitchKind::Room,
             Self::StrikesMax
+            | Self::RoomRate
             | Self::QueueLagMax
             | Self::AddressRate
             | Self::AddressBurst
@@ -172,6 +188,12 @@ impl SwitchName {
                 .filter(|time| (TIME_MIN..=TIME_MAX).contains(time))
                 .map(SwitchValue::Time)
                 .ok_or(InvalidValue("it is set to a time with its unit, such as 30s, from 1s to 24h")),
+            SwitchKind::Room => match text {
+                "off" => Ok(SwitchValue::Room(RoomMode::Off)),
+                "on" => Ok(SwitchValue::Room(RoomMode::On)),
+                "auto" => Ok(SwitchValue::Room(RoomMode::Automatic)),
+                _ => Err(InvalidValue("it is set to off, on or auto")),
+            },
         }
     }
 
@@ -223,6 +245,27 @@ pub struct TurnedSwitch {
     pub at: Timestamp,
 }
 
+/// Whether buyers wait for their turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RoomMode {
+    /// They do not.
+    #[default]
+    Off,
+    /// They do.
+    On,
+    /// They do when more come than the sale can serve.
+    Automatic,
+}
+
+/// A sale's waiting room, as the staff wants it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoomSwitch {
+    /// Whether there is one.
+    pub mode: RoomMode,
+    /// Most users to let in per minute; nothing is no limit.
+    pub per_minute: Option<u32>,
+}
+
 /// What buyers of a sale need beside an access token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -230,6 +273,8 @@ pub struct Entry {
     pub token: bool,
     /// One that was given out for a captcha.
     pub captcha: bool,
+    /// One that was given to whoever was let in from the waiting room.
+    pub room: RoomMode,
 }
 
 /// The switches that stand.
@@ -257,7 +302,22 @@ impl Switches {
     pub fn entry(&self, sale: SaleId) -> Entry {
         let is_on = |name| self.turned.get(&(name, sale)) == Some(&SwitchValue::OnOff(true));
         let captcha = is_on(SwitchName::CaptchaRequired);
-        Entry { token: captcha || is_on(SwitchName::TokenRequired), captcha }
+        let room = self.room(sale).mode;
+        let token = captcha || room == RoomMode::On || is_on(SwitchName::TokenRequired);
+        Entry { token, captcha, room }
+    }
+
+    /// How buyers of this sale wait.
+    pub fn room(&self, sale: SaleId) -> RoomSwitch {
+        let mode = match self.turned.get(&(SwitchName::Room, sale)) {
+            Some(SwitchValue::Room(mode)) => *mode,
+            _ => RoomMode::Off,
+        };
+        let per_minute = match self.turned.get(&(SwitchName::RoomRate, sale)) {
+            Some(SwitchValue::Number(number)) => Some(*number).filter(|number| *number > 0),
+            _ => None,
+        };
+        RoomSwitch { mode, per_minute }
     }
 
     /// Whether no new orders are taken, in any sale.
@@ -302,6 +362,7 @@ mod tests {
                 SwitchKind::Number => {
                     (&["1", "4294967295"], &["", "-1", "+1", "1.0", "4294967296", "0x1", " 1", "on"])
                 }
+                SwitchKind::Room => (&["off", "on", "auto"], &["", "ON", "automatic", "1"]),
                 SwitchKind::Time => (&["30s", "24h"], &["", "30", "0s", "999ms", "25h", "-1s", "on"]),
             };
             for text in good {
@@ -328,7 +389,7 @@ mod tests {
             turned("address_rate", None, "of a newer version"),
         ]);
         let entries = [7, 8, 9, 10].map(|sale| switches.entry(SaleId(sale)));
-        let entry = |token, captcha| Entry { token, captcha };
+        let entry = |token, captcha| Entry { token, captcha, room: RoomMode::Off };
         let none = entry(false, false);
         assert_eq!(entries, [entry(true, false), none, none, entry(true, true)]);
         assert_eq!(
@@ -337,6 +398,16 @@ mod tests {
         );
         let times = [SwitchName::OutboxAgeMax, SwitchName::LedgerSilenceMax].map(|it| switches.time(it));
         assert_eq!(times, [Some(Duration::from_secs(5)), None]);
+        let rooms = Switches::new(&[
+            turned("room", Some(7), "on"),
+            turned("room", Some(8), "auto"),
+            turned("room_rate", Some(8), "600"),
+            turned("room_rate", Some(9), "0"),
+        ]);
+        assert_eq!(rooms.entry(SaleId(7)), Entry { token: true, captcha: false, room: RoomMode::On });
+        assert_eq!(rooms.entry(SaleId(8)), Entry { token: false, captcha: false, room: RoomMode::Automatic });
+        assert_eq!(rooms.room(SaleId(8)).per_minute, Some(600));
+        assert_eq!(rooms.room(SaleId(9)), RoomSwitch::default());
         assert!(switches.is_paused() && !Switches::default().is_paused());
     }
 }

@@ -8,8 +8,9 @@ use doorbuster_engine::clock::ManualClock;
 use doorbuster_engine::conformance;
 use doorbuster_engine::ledger::SqliteLedger;
 use doorbuster_engine::queue::{EmbeddedQueue, Queue, QueueOptions};
+use doorbuster_engine::room::EmbeddedRoom;
 use doorbuster_engine::stock::EmbeddedStock;
-use doorbuster_engine::{event_promises, ledger_promises, queue_promises, stock_promises};
+use doorbuster_engine::{event_promises, ledger_promises, queue_promises, room_promises, stock_promises};
 use tempfile::TempDir;
 
 mod embedded_stock {
@@ -27,6 +28,23 @@ mod embedded_stock {
     }
 
     stock_promises!(tests);
+}
+
+mod embedded_room {
+    use super::*;
+    use conformance::room::{Bench, RULES};
+
+    macro_rules! tests {
+        ($($promise:ident),* $(,)?) => {$(
+            #[tokio::test]
+            async fn $promise() {
+                let forget = Box::new(|| Arc::new(EmbeddedRoom::new(RULES)) as _);
+                conformance::room::$promise(&Bench { room: forget(), forget }).await;
+            }
+        )*};
+    }
+
+    room_promises!(tests);
 }
 
 mod embedded_queue {

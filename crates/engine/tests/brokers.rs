@@ -90,6 +90,7 @@ impl Shop {
             sale_tokens: Arc::new(SaleTokens::none()),
             limits: Arc::new(Limits::none()),
             barred: Arc::default(),
+            rooms: Arc::default(),
         };
         let workers = start(workers_of(&shared));
         let shop = Self { brokers, backends, engine: engine(shared), workers, buyers: 0, _folder: folder };

@@ -33,3 +33,24 @@ mod promises {
 
     stock_promises!(tests);
 }
+
+mod room_promises {
+    use super::*;
+    use doorbuster_engine::conformance::room::{self, Bench, RULES};
+    use doorbuster_engine::room::{RedisRoom, Room};
+
+    macro_rules! tests {
+        ($($promise:ident),* $(,)?) => {$(
+            #[tokio::test]
+            async fn $promise() {
+                // Under another prefix nothing is known.
+                let forget = Box::new(|| -> Arc<dyn Room> {
+                    Arc::new(RedisRoom::new(&options(&doorbuster_engine::conformance::stock::Bench::clock()), RULES).unwrap())
+                });
+                room::$promise(&Bench { room: forget(), forget }).await;
+            }
+        )*};
+    }
+
+    doorbuster_engine::room_promises!(tests);
+}

@@ -13,11 +13,12 @@ use doorbuster_engine::engine::Shared;
 use doorbuster_engine::fault::BackendError;
 use doorbuster_engine::gate::Limits;
 use doorbuster_engine::observed::Observed;
+use doorbuster_engine::room::Room;
 use doorbuster_engine::sale::{Catalog, Sale, SaleState};
 use doorbuster_engine::stock::BucketId;
 use doorbuster_engine::workers::{
     Backends, Backpressure, Doorman, Expirer, LatePolicy, Rebuilder, Reconciler, Recorder, Releaser,
-    Restocker, Running, SaleClock, Settler, Sweeper, Watch, WatchLimits, Watchdog, Worker, start,
+    Restocker, Running, SaleClock, Settler, Sweeper, Usher, Watch, WatchLimits, Watchdog, Worker, start,
 };
 use futures_util::future::{join, join_all};
 use tokio::sync::watch as signal;
@@ -41,6 +42,9 @@ const KEYS_PAUSE: Duration = Duration::from_millis(250);
 
 /// How long a relay waits when there is nothing to tell.
 const RELAY_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long an usher rests after each look at the waiting rooms.
+const USHER_PAUSE: Duration = Duration::from_millis(200);
 
 /// Longest time that the staff's running requests get when the server stops.
 const ADMIN_DRAIN: Duration = Duration::from_secs(5);
@@ -161,6 +165,7 @@ impl App {
             sale_tokens: Arc::new(config.sale_tokens()?),
             limits: Arc::new(config.limits()),
             barred: Arc::default(),
+            rooms: Arc::default(),
         };
         let limits = watch_limits(config);
         watch(&shared, limits).refresh().await?;
@@ -171,6 +176,8 @@ impl App {
         let bound = bind(config)?;
         let payments = payments(config, bound.as_ref(), &shared)?;
         let mut measured = workers(&shared, &observed, limits, config, watchdog.as_ref());
+        let room = observed.room(Arc::clone(&opened.room), &shared.backends.clock);
+        measured.extend(usher(&shared, &observed, &room, config));
         if let Some(payments) = &payments {
             measured.extend(payment_workers(payments, &shared, &observed, config));
         }
@@ -183,6 +190,7 @@ impl App {
         let (readiness, site) = (Arc::new(readiness), Arc::new(site));
         let front = Front {
             shared: shared.clone(),
+            room,
             site: Arc::clone(&site),
             readiness: Arc::clone(&readiness),
             payments,
@@ -369,6 +377,22 @@ fn workers(
         ]);
     }
     workers
+}
+
+/// Who lets users in from the waiting rooms, for a gateway.
+fn usher(
+    shared: &Shared,
+    observed: &Arc<Observed>,
+    room: &Arc<dyn Room>,
+    config: &Config,
+) -> Option<(Box<dyn Worker>, Duration)> {
+    config.server.roles.contains(&Role::Gateway).then(|| {
+        let tells = (Arc::clone(&shared.backpressure), Arc::clone(&shared.rooms));
+        let (room, catalog) = (Arc::clone(room), Arc::clone(&shared.catalog));
+        let backends = observed.for_workers(shared.backends.clone());
+        let usher = Usher::new(backends, room, catalog, tells, config.gate.waiting_room.inside_percent);
+        (Box::new(usher) as Box<dyn Worker>, USHER_PAUSE)
+    })
 }
 
 /// What a provider of payments needs done: the sandbox's webhooks, and for a keeper the provider's side.

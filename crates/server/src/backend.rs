@@ -8,6 +8,7 @@ use doorbuster_engine::clock::Clock;
 use doorbuster_engine::delivery::{Position, TopicId};
 use doorbuster_engine::ledger::{Ledger, SqliteLedger};
 use doorbuster_engine::queue::{EmbeddedQueue, Queue, QueueOptions};
+use doorbuster_engine::room::{EmbeddedRoom, Room};
 use doorbuster_engine::stock::{EmbeddedStock, Stock};
 use doorbuster_engine::workers::Backends;
 
@@ -20,7 +21,7 @@ mod servers;
 /// Without the feature, a configuration that names a server is told why it cannot be had.
 #[cfg(not(feature = "distributed"))]
 mod servers {
-    use super::{Arc, Clock, Config, Ledger, Migration, Queue, ServerClocks, Stock, bail};
+    use super::{Arc, Clock, Config, Ledger, Migration, Queue, Room, ServerClocks, Stock, bail};
 
     fn not_built_in<T>(what: &str) -> anyhow::Result<T> {
         bail!(
@@ -34,6 +35,10 @@ mod servers {
         _: ServerClocks,
         _: &Arc<dyn Clock>,
     ) -> anyhow::Result<Arc<dyn Stock>> {
+        not_built_in("stock.backend = redis")
+    }
+
+    pub(super) fn redis_room(_: &Config) -> anyhow::Result<Arc<dyn Room>> {
         not_built_in("stock.backend = redis")
     }
 
@@ -78,6 +83,8 @@ pub enum ServerClocks {
 pub struct Opened {
     /// The stages.
     pub backends: Backends,
+    /// The waiting rooms, which are where the stock is.
+    pub room: Arc<dyn Room>,
     _lock: Option<DirectoryLock>,
 }
 
@@ -102,6 +109,10 @@ pub async fn open(config: &Config, clock: Arc<dyn Clock>, clocks: ServerClocks) 
         StockBackend::Embedded => Arc::new(EmbeddedStock::new(Arc::clone(&clock))),
         StockBackend::Redis => servers::redis(config, clocks, &clock).await?,
     };
+    let room: Arc<dyn Room> = match config.stock.backend {
+        StockBackend::Embedded => Arc::new(EmbeddedRoom::new(config.room_rules())),
+        StockBackend::Redis => servers::redis_room(config)?,
+    };
     let name = match config.queue.backend {
         QueueBackend::Embedded => format!("the queue in {}", folder.display()),
         QueueBackend::Kafka => {
@@ -109,7 +120,7 @@ pub async fn open(config: &Config, clock: Arc<dyn Clock>, clocks: ServerClocks) 
         }
     };
     belong_together(&name, &positions, &queue.end_positions().await?)?;
-    Ok(Opened { backends: Backends { stock, queue, ledger, clock }, _lock: lock })
+    Ok(Opened { backends: Backends { stock, queue, ledger, clock }, room, _lock: lock })
 }
 
 /// One step of a ledger's schema.

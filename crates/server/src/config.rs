@@ -18,6 +18,7 @@ pub(crate) mod keys;
 mod layers;
 mod limits;
 mod payments;
+mod room;
 mod sale_tokens;
 mod schema;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub use jwt::{Jwt, TokenKey};
 pub use layers::InvalidConfig;
 pub use limits::GateLimits;
 pub use payments::{LateName, Payments, ProviderName, Stripe};
+pub use room::WaitingRoom;
 pub use sale_tokens::SaleTokens;
 pub use schema::schema;
 
@@ -153,6 +155,7 @@ pub struct Gate {
     pub strikes_max: u32,
     pub jwt: Jwt,
     pub sale_tokens: SaleTokens,
+    pub waiting_room: WaitingRoom,
     pub limits: GateLimits,
 }
 
@@ -294,6 +297,7 @@ impl Config {
         wrong.extend(self.impossible_backends());
         wrong.extend(self.impossible_tokens());
         wrong.extend(self.impossible_sale_tokens());
+        wrong.extend(self.impossible_rooms());
         wrong.extend(self.impossible_limits());
         wrong.extend(self.impossible_events());
         if self.server.listen == self.admin.listen && self.server.listen.port() != 0 {

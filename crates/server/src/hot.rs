@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use doorbuster_engine::engine::Shared;
+use doorbuster_engine::room::Room;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 
@@ -37,6 +38,7 @@ pub struct PublicListener {
 /// What a core needs.
 pub(crate) struct CoreContext {
     pub(crate) shared: Shared,
+    pub(crate) room: Arc<dyn Room>,
     pub(crate) limits: Limits,
     pub(crate) site: Arc<crate::pages::Site>,
     pub(crate) readiness: Arc<crate::app::Readiness>,
@@ -80,6 +82,7 @@ pub(crate) fn bind(config: &Server) -> io::Result<Bound> {
 /// What every core of a gateway shares.
 pub(crate) struct Front {
     pub(crate) shared: Shared,
+    pub(crate) room: Arc<dyn Room>,
     pub(crate) site: Arc<crate::pages::Site>,
     pub(crate) readiness: Arc<crate::app::Readiness>,
     pub(crate) payments: Option<Arc<crate::payments::Payments>>,
@@ -106,6 +109,7 @@ pub(crate) fn start(bound: Bound, config: &Server, front: &Front) -> io::Result<
     for (number, (socket, figures)) in sockets.into_iter().zip(&figures).enumerate() {
         let context = CoreContext {
             shared: front.shared.clone(),
+            room: Arc::clone(&front.room),
             limits,
             site: Arc::clone(&front.site),
             readiness: Arc::clone(&front.readiness),

@@ -85,7 +85,8 @@ impl Metrics {
             standing.sales.push((Arc::clone(sale), level.flatten()));
         }
         let ledger_up = patient(backends.ledger.positions()).await.is_some();
-        standing.up = [stock_up, backends.queue.accepting().is_ok(), ledger_up];
+        let room_up = self.shared.rooms.answer();
+        standing.up = [stock_up, backends.queue.accepting().is_ok(), ledger_up, room_up];
         standing.backlog = patient(backends.ledger.backlog()).await;
         standing.lag = patient(self.watch.lag()).await;
         standing.lag_age = match standing.lag {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::engine::{Engine, PurchaseOutcome};
 use doorbuster_engine::gate::{Attempt, BadToken, Caller, Claim, Refusal, TooOften, Wish};
-use doorbuster_engine::order::ItemId;
+use doorbuster_engine::order::{ItemId, SaleId};
 use doorbuster_wire::{JsonScalar, Problem, PurchaseAccepted};
 use serde::Deserialize;
 
@@ -277,6 +277,7 @@ fn refused(refusal: Refusal, id: RequestId) -> Answer {
         }
         Refusal::NotEligible => Answer::problem(problem::NOT_ELIGIBLE.problem(), id),
         Refusal::SaleTokenRequired => Answer::problem(problem::TOKEN_REQUIRED.problem(), id),
+        Refusal::RoomRequired(sale) => Answer::problem(wait_first(sale), id),
         Refusal::CaptchaRequired => Answer::problem(problem::CAPTCHA_REQUIRED.problem(), id),
         Refusal::BadSaleToken => Answer::problem(problem::TOKEN_INVALID.problem(), id),
         Refusal::SaleTokenMismatch => Answer::problem(problem::TOKEN_MISMATCH.problem(), id),
@@ -304,6 +305,13 @@ fn refused(refusal: Refusal, id: RequestId) -> Answer {
             id,
         ),
     }
+}
+
+/// This sale sells to those who are let in from its waiting room.
+pub(crate) fn wait_first(sale: SaleId) -> Problem {
+    let why = "This sale has a waiting room: ask at its /waiting-room until you are let in, and buy with the token that you get then.";
+    let address = format!("/api/flash-sales/sales/{sale}/waiting-room");
+    problem::TOKEN_REQUIRED.because(why).with("waitingRoom", JsonScalar::Text(address))
 }
 
 /// Something begins at `opens_at`, which is `wait` from now; and after how many seconds to ask again.

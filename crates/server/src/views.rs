@@ -106,6 +106,7 @@ pub(crate) fn sale(sale: &Sale, entry: Entry, level: Option<&Level>, now: Timest
         payment_window_seconds: sale.payment_window.as_secs(),
         token_required: entry.token,
         captcha_required: entry.captcha,
+        waiting_room: false,
         items: sale.items.iter().map(item).collect(),
     }
 }

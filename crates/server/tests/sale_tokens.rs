@@ -71,7 +71,14 @@ async fn buy_by(shop: &Shop, sale: &Sale, token: &str) -> Reply {
 fn made(sale: &Sale, user: &str, begins: Timestamp, ends: Timestamp) -> String {
     let tokens = SaleTokens::new([SECRET.as_bytes()], SaleTokens::none().rules()).unwrap();
     let user = UserId::new(user).unwrap();
-    let said = SaleToken { sale: sale.id.parse().unwrap(), user: &user, begins, ends, captcha: false };
+    let said = SaleToken {
+        sale: sale.id.parse().unwrap(),
+        user: &user,
+        begins,
+        ends,
+        captcha: false,
+        let_in: false,
+    };
     tokens.sign(&said).unwrap()
 }
 

@@ -143,6 +143,8 @@ pub struct SaleView {
     pub token_required: bool,
     /// Whether a sale token needs a captcha.
     pub captcha_required: bool,
+    /// Whether buyers wait until they are let in: ask at the sale's `/waiting-room`.
+    pub waiting_room: bool,
     /// The items, in the order of their ids.
     pub items: Vec<ItemView>,
 }
@@ -166,6 +168,57 @@ pub struct SaleTokenView {
     pub token: String,
     /// When it counts no more.
     pub expires_at: String,
+}
+
+/// A user at a waiting room's door.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskWaitingRoom {
+    /// The place that the last answer gave: it is kept by it whatever the server forgets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// The answer to the sale's challenge, where the sale requires a captcha and no place is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub captcha: Option<String>,
+}
+
+/// Where a user stands in a sale's waiting room.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingRoomView {
+    /// The sale.
+    pub sale_id: String,
+    /// `PREQUEUE` before the sale opens: places are drawn, and who came first has no better one. `WAITING`.
+    /// `ADMITTED`: buy with the token. `NOT_NEEDED`: the sale has no waiting room at this moment.
+    pub status: String,
+    /// To be shown with the next request; with `PREQUEUE` and `WAITING`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// How many stand before this user; with `WAITING`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<u64>,
+    /// How many wait, as last counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<u64>,
+    /// Whether `waitSeconds` is known: somebody has been let in lately.
+    pub wait_time_known: bool,
+    /// About how long until this user is let in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_seconds: Option<u64>,
+    /// Nothing is free now; who waits is let in when units return.
+    pub sold_out: bool,
+    /// When to ask again, in milliseconds. Who does not for `graceSeconds` loses the place.
+    pub refresh_in_ms: u64,
+    /// How long the place is kept for somebody who does not ask.
+    pub grace_seconds: u64,
+    /// When the sale opens; with `PREQUEUE`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opens_at: Option<String>,
+    /// The sale token; with `ADMITTED`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// When it counts no more; with `ADMITTED`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
 }
 
 /// My orders in one sale.

@@ -12,7 +12,7 @@ const LEAVES: [&str; 6] = ["order", "sale", "switches", "delivery", "fault", "cl
 /// What a leaf may use besides the standard library.
 const LEAF_LIBRARIES: [&str; 8] = ["std", "core", "alloc", "humantime", "serde", "sha2", "thiserror", "uuid"];
 /// The stages of the pipeline, in its order.
-const STAGES: [&str; 4] = ["gate", "stock", "queue", "ledger"];
+const STAGES: [&str; 5] = ["gate", "stock", "queue", "ledger", "room"];
 /// What composes the stages, by trait and never by backend.
 const ABOVE: [&str; 7] = ["engine", "my_orders", "operate", "workers", "observed", "audit", "conformance"];
 /// How the type names of backends begin.
@@ -26,8 +26,13 @@ const BACKEND_MODULES: [&str; 6] = ["embedded", "redis", "kafka", "sqlite", "pos
 const LIBRARIES: [(&[&str], &[&str], &str); 6] = [
     (
         &["redis"],
-        &["crates/engine/src/redis_links/", "crates/engine/src/stock/", "crates/chaos/"],
-        "Redis is known in redis_links/, stock/ and by the outside witness only",
+        &[
+            "crates/engine/src/redis_links/",
+            "crates/engine/src/stock/",
+            "crates/engine/src/room/",
+            "crates/chaos/",
+        ],
+        "Redis is known in redis_links/, stock/, room/ and by the outside witness only",
     ),
     (&["rdkafka"], &["crates/engine/src/queue/"], "Kafka is known in queue/ only"),
     (
@@ -57,11 +62,12 @@ const LIBRARIES: [(&[&str], &[&str], &str); 6] = [
 ];
 
 /// Where `cfg(feature` may stand.
-const FEATURE_FILES: [&str; 8] = [
+const FEATURE_FILES: [&str; 9] = [
     "crates/engine/src/gate/mod.rs",
     "crates/engine/src/stock/mod.rs",
     "crates/engine/src/queue/mod.rs",
     "crates/engine/src/ledger/mod.rs",
+    "crates/engine/src/room/mod.rs",
     "crates/engine/src/lib.rs",
     "crates/engine/src/fault_points.rs",
     "crates/server/src/backend.rs",

@@ -2,11 +2,13 @@
 //!
 //! A backend's tests name a way to make it and call the suite's list:
 //! [`stock_promises`](crate::stock_promises), [`queue_promises`](crate::queue_promises),
-//! [`ledger_promises`](crate::ledger_promises), [`event_promises`](crate::event_promises). A broken promise panics.
+//! [`ledger_promises`](crate::ledger_promises), [`event_promises`](crate::event_promises),
+//! [`room_promises`](crate::room_promises). A broken promise panics.
 
 pub mod events;
 pub mod ledger;
 pub mod queue;
+pub mod room;
 pub mod sample;
 mod settlement;
 mod staff;

@@ -11,8 +11,11 @@ mod captcha;
 mod issuing;
 mod jwt;
 mod limits;
+mod place;
+mod rooms;
 mod sale_token;
 mod sold_out;
+mod waiting;
 mod winners;
 
 pub use address::Caller;
@@ -24,9 +27,12 @@ pub use jwt::{
 };
 
 pub use limits::{LimitOptions, Limits, Rate, Rates, TooOften};
+pub use rooms::{RoomState, Rooms};
 pub use sale_token::{
     BadSaleToken, SALE_TOKEN_PREFIX, SaleToken, SaleTokenRules, SaleTokens, WeakSaleSecret,
 };
+
+pub use waiting::AtDoor;
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -135,6 +141,8 @@ pub enum Refusal {
     NotEligible,
     /// The sale needs a sale token.
     SaleTokenRequired,
+    /// The sale needs a sale token whose user was let in from the waiting room.
+    RoomRequired(SaleId),
     /// The sale needs a sale token whose user has passed the captcha.
     CaptchaRequired,
     /// The sale token is forged, of another sale, or not of this time.
@@ -187,8 +195,10 @@ struct Known {
 }
 
 /// What a good sale token says of the way to it.
+#[derive(Clone, Copy)]
 struct Passed {
     captcha: bool,
+    let_in: bool,
 }
 
 impl From<BadToken> for NotAdmitted {
@@ -214,28 +224,43 @@ pub struct Gate {
     sale_tokens: Arc<SaleTokens>,
     limits: Arc<Limits>,
     barred: Arc<Barred>,
+    rooms: Arc<Rooms>,
     clock: Arc<dyn Clock>,
     flags: SoldOutFlags,
     winners: Winners,
     ids: crate::order::OrderIds,
 }
 
+/// What all gates of a process share.
+#[derive(Clone)]
+pub struct GateParts {
+    /// All sales, kept fresh by the watch.
+    pub catalog: Arc<ArcSwap<Catalog>>,
+    /// Verifies access tokens.
+    pub tokens: Arc<JwtVerifier>,
+    /// Makes and verifies sale tokens.
+    pub sale_tokens: Arc<SaleTokens>,
+    /// How often addresses and users may come.
+    pub limits: Arc<Limits>,
+    /// Who may not buy any more, kept fresh by the doorman.
+    pub barred: Arc<Barred>,
+    /// The waiting rooms, kept fresh by the usher.
+    pub rooms: Arc<Rooms>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
 impl Gate {
-    /// A gate over the shared catalog.
-    pub fn new(
-        catalog: Arc<ArcSwap<Catalog>>,
-        tokens: Arc<JwtVerifier>,
-        sale_tokens: Arc<SaleTokens>,
-        limits: Arc<Limits>,
-        barred: Arc<Barred>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    /// One core's gate over what all share.
+    pub fn new(parts: GateParts) -> Self {
+        let GateParts { catalog, tokens, sale_tokens, limits, barred, rooms, clock } = parts;
         Self {
             catalog,
             tokens,
             sale_tokens,
             limits,
             barred,
+            rooms,
             clock,
             flags: SoldOutFlags::default(),
             winners: Winners::default(),
@@ -296,7 +321,10 @@ impl Gate {
         match self.sale_tokens.verify(bearer, sale, stock_now, &mut room) {
             Ok(holder) => {
                 let user = UserId::new(holder.user).map_err(|_| Refusal::BadSaleToken)?;
-                Ok(Known { user, sale_token: Some(Passed { captcha: holder.captcha }) })
+                Ok(Known {
+                    user,
+                    sale_token: Some(Passed { captcha: holder.captcha, let_in: holder.let_in }),
+                })
             }
             Err(BadSaleToken) if flagged => Err(Refusal::BadSaleToken),
             // Too often comes before what is wrong with it, as with everything behind a 401.
@@ -315,23 +343,28 @@ impl Gate {
         beside: Option<&[u8]>,
         (sale, stock_now): (SaleId, Timestamp),
     ) -> Result<(), Refusal> {
-        if !required.token {
+        let waits = self.rooms.is_needed(sale, required.room);
+        if !required.token && !waits {
             return Ok(());
         }
-        let captcha = match &known.sale_token {
-            Some(passed) => passed.captcha,
+        let passed = match &known.sale_token {
+            Some(passed) => *passed,
             None => {
-                let token = beside.ok_or(Refusal::SaleTokenRequired)?;
+                let missing = || if waits { Refusal::RoomRequired(sale) } else { Refusal::SaleTokenRequired };
+                let token = beside.ok_or_else(missing)?;
                 let mut room = sale_token::ROOM;
                 let holder = self.sale_tokens.verify(token, sale, stock_now, &mut room);
                 let holder = holder.map_err(|BadSaleToken| Refusal::BadSaleToken)?;
                 if holder.user != known.user.as_str() {
                     return Err(Refusal::SaleTokenMismatch);
                 }
-                holder.captcha
+                Passed { captcha: holder.captcha, let_in: holder.let_in }
             }
         };
-        if required.captcha && !captcha { Err(Refusal::CaptchaRequired) } else { Ok(()) }
+        if waits && !passed.let_in {
+            return Err(Refusal::RoomRequired(sale));
+        }
+        if required.captcha && !passed.captcha { Err(Refusal::CaptchaRequired) } else { Ok(()) }
     }
 
     /// Who a token belongs to. Whoever sends many that are not good costs no more signature checks.

@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::captcha::{self, BadProof, CaptchaRules, Challenge, Used};
+use super::place::{self, SealedPlace};
 use crate::clock::Timestamp;
 use crate::order::{SaleId, UserId};
 
@@ -35,6 +36,8 @@ const BODY_MAX: usize = HEAD + UserId::MAX_BYTES + MAC;
 
 /// The flag of whoever has passed the captcha.
 const CAPTCHA: u8 = 1;
+/// The flag of whoever was let in from the waiting room.
+const LET_IN: u8 = 2;
 
 /// Room that a token's bytes are read into.
 pub(super) type Room = [u8; BODY_MAX];
@@ -58,6 +61,8 @@ pub struct SaleToken<'a> {
     pub ends: Timestamp,
     /// Whether its user has passed the captcha.
     pub captcha: bool,
+    /// Whether its user was let in from the waiting room.
+    pub let_in: bool,
 }
 
 /// What a good token says of its holder.
@@ -65,6 +70,7 @@ pub struct SaleToken<'a> {
 pub(super) struct Holder<'a> {
     pub(super) user: &'a str,
     pub(super) captcha: bool,
+    pub(super) let_in: bool,
 }
 
 /// Forged, of another sale, or not of this time.
@@ -87,6 +93,8 @@ pub struct SaleTokenRules {
     pub issue_spread: Duration,
     /// How long a token counts, at most until its sale is over.
     pub lifetime: Duration,
+    /// How long a place in the waiting room is kept for somebody who is not seen.
+    pub place_grace: Duration,
     /// The captcha before a token, where a sale requires one.
     pub captcha: CaptchaRules,
 }
@@ -105,6 +113,8 @@ struct Key {
     mac: [u8; 32],
     turn: [u8; 32],
     captcha: [u8; 32],
+    place: [u8; 32],
+    draw: [u8; 32],
 }
 
 impl Key {
@@ -115,7 +125,9 @@ impl Key {
         let [a, b, c, d, ..] = blake3::derive_key(NAME_CONTEXT, secret);
         let (mac, turn) = (blake3::derive_key(KEY_CONTEXT, secret), blake3::derive_key(TURN_CONTEXT, secret));
         let captcha = blake3::derive_key(CAPTCHA_CONTEXT, secret);
-        Ok(Self { name: [a, b, c, d], mac, turn, captcha })
+        let (place, draw) =
+            (blake3::derive_key(place::KEY_CONTEXT, secret), blake3::derive_key(place::DRAW_CONTEXT, secret));
+        Ok(Self { name: [a, b, c, d], mac, turn, captcha, place, draw })
     }
 }
 
@@ -138,6 +150,7 @@ impl SaleTokens {
             issue_before: Duration::ZERO,
             issue_spread: Duration::ZERO,
             lifetime: Duration::ZERO,
+            place_grace: Duration::ZERO,
             captcha: CaptchaRules { max_number: 0, lifetime: Duration::ZERO },
         };
         Self { keys: Vec::new(), rules, used: Used::default() }
@@ -161,7 +174,7 @@ impl SaleTokens {
         for number in [token.sale.0, token.begins.as_ms(), token.ends.as_ms()] {
             body.extend(number.to_be_bytes());
         }
-        body.push(if token.captcha { CAPTCHA } else { 0 });
+        body.push(if token.captcha { CAPTCHA } else { 0 } | if token.let_in { LET_IN } else { 0 });
         body.extend(token.user.as_bytes());
         body.extend(blake3::keyed_hash(&key.mac, &body).as_bytes());
         Some(format!("{SALE_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(body)))
@@ -192,7 +205,8 @@ impl SaleTokens {
             return Err(BadSaleToken);
         }
         let user = std::str::from_utf8(&said[HEAD..]).map_err(|_| BadSaleToken)?;
-        Ok(Holder { user, captcha: said[HEAD - 1] & CAPTCHA != 0 })
+        let flags = said[HEAD - 1];
+        Ok(Holder { user, captcha: flags & CAPTCHA != 0, let_in: flags & LET_IN != 0 })
     }
 
     /// Asks a user for a captcha; nothing without a key.
@@ -213,17 +227,45 @@ impl SaleTokens {
         self.used.take(question, since_start, self.rules.captcha.lifetime)
     }
 
+    /// What a user draws for a place in the waiting room: the same each time; nothing without a key.
+    pub(super) fn draw(&self, of: (SaleId, &UserId)) -> Option<[u8; 8]> {
+        Some(drawn(&self.keys.first()?.draw, of))
+    }
+
+    /// Seals a user's place in the waiting room; nothing without a key.
+    pub(super) fn seal_place(&self, of: (SaleId, &UserId), place: SealedPlace) -> Option<String> {
+        let key = self.keys.first()?;
+        Some(place::seal((key.name, &key.place), of, place))
+    }
+
+    /// The place that a user shows, if it was sealed for this user, at most the grace ago.
+    pub(super) fn unseal_place(
+        &self,
+        of: (SaleId, &UserId),
+        shown: &[u8],
+        now: Timestamp,
+    ) -> Option<SealedPlace> {
+        let keys = self.keys.iter().map(|key| (key.name, &key.place));
+        place::unseal(keys, of, shown).filter(|place| now.since(place.at) <= self.rules.place_grace)
+    }
+
     /// How long behind the first moment a user's turn to get a token comes: so that not all ask in one second.
     /// The same each time, and nobody can tell another's.
     pub(super) fn turn(&self, sale: SaleId, user: &UserId) -> Duration {
         let Some(key) = self.keys.first() else { return Duration::ZERO };
-        let mut hasher = blake3::Hasher::new_keyed(&key.turn);
-        hasher.update(&sale.0.to_be_bytes()).update(user.as_bytes());
-        let mut random = [0; 8];
-        hasher.finalize_xof().fill(&mut random);
+        let random = drawn(&key.turn, (sale, user));
         let spread = u64::try_from(self.rules.issue_spread.as_millis()).unwrap_or(u64::MAX);
         Duration::from_millis(u64::from_be_bytes(random) % spread.max(1))
     }
+}
+
+/// Eight bytes that follow from sale and user, and that nobody foresees without the key.
+fn drawn(key: &[u8; 32], (sale, user): (SaleId, &UserId)) -> [u8; 8] {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    hasher.update(&sale.0.to_be_bytes()).update(user.as_bytes());
+    let mut random = [0; 8];
+    hasher.finalize_xof().fill(&mut random);
+    random
 }
 
 /// Whether a bearer says of itself that it is a sale token.
@@ -255,6 +297,7 @@ mod tests {
         issue_before: Duration::from_secs(600),
         issue_spread: Duration::from_secs(300),
         lifetime: Duration::from_secs(3_600),
+        place_grace: Duration::from_secs(60),
         captcha: CaptchaRules { max_number: 100, lifetime: Duration::from_secs(300) },
     };
 
@@ -267,7 +310,8 @@ mod tests {
     }
 
     fn sign(tokens: &SaleTokens, user: &UserId, captcha: bool) -> String {
-        let said = SaleToken { sale: SaleId(7), user, begins: at(10_000), ends: at(70_000), captcha };
+        let said =
+            SaleToken { sale: SaleId(7), user, begins: at(10_000), ends: at(70_000), captcha, let_in: false };
         tokens.sign(&said).unwrap()
     }
 

@@ -170,7 +170,14 @@ mod tests {
         let tokens = SaleTokens::new([&[7_u8; 32][..]], rules).unwrap();
         let token = |user| {
             let (user, at) = (sample::user(user), Timestamp::from_ms(0));
-            let said = SaleToken { sale: SaleId(1), user: &user, begins: at, ends: at, captcha: false };
+            let said = SaleToken {
+                sale: SaleId(1),
+                user: &user,
+                begins: at,
+                ends: at,
+                captcha: false,
+                let_in: false,
+            };
             tokens.sign(&said).unwrap().into_bytes()
         };
         assert!(winners.may_include(SaleId(1), &token(7)));

@@ -16,6 +16,7 @@ mod sale_clock;
 mod set_aside;
 mod settle;
 mod sweep;
+mod usher;
 mod watch;
 mod watchdog;
 
@@ -30,6 +31,7 @@ pub use restock::Restocker;
 pub use sale_clock::SaleClock;
 pub use settle::{LatePolicy, Settler};
 pub use sweep::Sweeper;
+pub use usher::Usher;
 pub use watch::{Backpressure, Watch, WatchLimits};
 pub use watchdog::Watchdog;
 

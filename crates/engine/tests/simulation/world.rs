@@ -517,6 +517,7 @@ fn engine(backends: &Backends, catalog: &Arc<ArcSwap<Catalog>>) -> Arc<Engine> {
         sale_tokens: Arc::new(SaleTokens::none()),
         limits: Arc::new(Limits::none()),
         barred: Arc::default(),
+        rooms: Arc::default(),
         tokens: Arc::new(JwtVerifier::new(
             JwtKeys::new(vec![JwtKey::hs256(SECRET).unwrap()]).unwrap(),
             rules,

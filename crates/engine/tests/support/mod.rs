@@ -283,6 +283,7 @@ impl World {
             sale_tokens: Arc::new(SaleTokens::none()),
             limits: Arc::new(Limits::none()),
             barred: Arc::default(),
+            rooms: Arc::default(),
         };
         Self {
             engine: engine(shared),

@@ -106,6 +106,7 @@ fn row(name: SwitchName, turned: Option<&TurnedSwitch>) -> wire::SwitchRow {
             SwitchKind::OnOff => "on or off",
             SwitchKind::Number => "a whole number",
             SwitchKind::Time => "a time such as 30s",
+            SwitchKind::Room => "off, on or auto",
         }
         .to_owned(),
         meaning: name.meaning().to_owned(),

@@ -6,6 +6,7 @@ mod payments;
 mod sale_tokens;
 mod sales;
 mod sandbox;
+mod waiting_room;
 
 pub(crate) use health::{live, readiness_page};
 
@@ -23,6 +24,7 @@ use doorbuster_engine::engine::Engine;
 use doorbuster_engine::fault::BackendError;
 use doorbuster_engine::gate::{BadToken, Caller, NotAdmitted, TooOften};
 use doorbuster_engine::order::{SaleId, UserId};
+use doorbuster_engine::room::{Desk, Room};
 use doorbuster_wire::Problem;
 use serde::de::DeserializeOwned;
 
@@ -39,6 +41,9 @@ use crate::request_id::RequestId;
 #[derive(Clone)]
 pub(crate) struct ApiState {
     pub(crate) engine: Arc<Engine>,
+    /// Where this core's users ask for their place in a waiting room.
+    desk: Desk,
+    room: Arc<dyn Room>,
     pub(crate) site: Arc<Site>,
     pub(crate) readiness: Arc<Readiness>,
     /// Where buyers pay; `None` where only the staff enters payments.
@@ -62,15 +67,18 @@ impl ApiState {
 }
 
 /// One core's router.
-pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
+pub(crate) fn router(engine: Arc<Engine>, desk: Desk, context: &CoreContext) -> Router {
     let state = ApiState {
         engine,
+        desk,
+        room: Arc::clone(&context.room),
         site: Arc::clone(&context.site),
         readiness: Arc::clone(&context.readiness),
         payments: context.payments.clone(),
         stranger_told: Arc::new(Once::new()),
     };
     let webhook = post(payments::webhook).layer(DefaultBodyLimit::max(payments::WEBHOOK_MAX));
+    let waiting_room = post(waiting_room::ask).delete(waiting_room::leave);
     let mut router = Router::new()
         .route("/", get(sale_page))
         .route("/orders/{order}", get(order_page))
@@ -81,6 +89,7 @@ pub(crate) fn router(engine: Arc<Engine>, context: &CoreContext) -> Router {
         .route("/api/flash-sales/sales/{sale}/orders", get(orders::mine))
         .route("/api/flash-sales/sales/{sale}/token", post(sale_tokens::issue))
         .route("/api/flash-sales/sales/{sale}/challenge", get(sale_tokens::challenge))
+        .route("/api/flash-sales/sales/{sale}/waiting-room", waiting_room)
         .route("/api/time", get(health::time))
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
@@ -251,6 +260,17 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for InPath<
 /// The sale that a text names; whether there is one is not asked.
 pub(crate) fn sale_id(text: &str, id: RequestId) -> Result<SaleId, ApiError> {
     text.parse().map_err(|_| problem::SALE_NOT_FOUND.said_to(id))
+}
+
+/// What a body says: a JSON object, or nothing.
+pub(crate) fn said<T: Default + DeserializeOwned>(body: &[u8], id: RequestId) -> Result<T, ApiError> {
+    match body.trim_ascii() {
+        b"" => Some(T::default()),
+        // The library would take a list for an object, too: its members in their order.
+        body if body.starts_with(b"{") => serde_json::from_slice(body).ok(),
+        _ => None,
+    }
+    .ok_or_else(|| problem::INVALID_REQUEST.said_to(id))
 }
 
 /// JSON that nobody may keep.

@@ -4,9 +4,10 @@ use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
 use doorbuster_engine::gate::NotIssued;
+use doorbuster_engine::order::SaleId;
 use doorbuster_wire::{GetSaleToken, SaleTokenView};
 
-use super::{ApiError, ApiState, Buyer, InPath, fresh_json, sale_id};
+use super::{ApiError, ApiState, Buyer, InPath, fresh_json, said, sale_id};
 use crate::problem;
 use crate::purchase;
 use crate::request_id::RequestId;
@@ -21,35 +22,39 @@ pub(super) async fn issue(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let sale = sale_id(&sale, id)?;
-    let asked: GetSaleToken = match body.trim_ascii() {
-        b"" => GetSaleToken::default(),
-        body => serde_json::from_slice(body).map_err(|_| problem::INVALID_REQUEST.said_to(id))?,
-    };
+    let asked: GetSaleToken = said(&body, id)?;
     let proof = asked.captcha.as_deref().map(str::as_bytes);
-    match state.engine.gate().issue_sale_token(sale, &user, proof) {
-        Ok(issued) => Ok(fresh_json(&SaleTokenView {
-            sale_id: sale.to_string(),
-            token: issued.token,
-            expires_at: views::time(issued.ends),
-        })),
-        Err(NotIssued::NoSale) => Err(problem::SALE_NOT_FOUND.said_to(id)),
-        Err(NotIssued::NotEligible) => Err(problem::NOT_ELIGIBLE.said_to(id)),
-        Err(NotIssued::Ended) => Err(problem::ENDED.said_to(id)),
-        Err(NotIssued::NotYet { turn, wait }) => {
+    let issued = state.engine.gate().issue_sale_token(sale, &user, proof);
+    let issued = issued.map_err(|not| not_issued(not, sale, id))?;
+    Ok(fresh_json(&SaleTokenView {
+        sale_id: sale.to_string(),
+        token: issued.token,
+        expires_at: views::time(issued.ends),
+    }))
+}
+
+/// Why somebody gets no sale token, or no place in a waiting room.
+pub(super) fn not_issued(not: NotIssued, sale: SaleId, id: RequestId) -> ApiError {
+    match not {
+        NotIssued::NoSale => problem::SALE_NOT_FOUND.said_to(id),
+        NotIssued::NotEligible => problem::NOT_ELIGIBLE.said_to(id),
+        NotIssued::Ended => problem::ENDED.said_to(id),
+        NotIssued::NotYet { turn, wait } => {
             let (problem, seconds) = purchase::not_started(turn, wait);
             let problem = doorbuster_wire::Problem {
                 detail: "Your turn to get a token for this sale has not come. Ask again then.".to_owned(),
                 ..problem
             };
-            Err(ApiError::new(problem, id).after(seconds))
+            ApiError::new(problem, id).after(seconds)
         }
-        Err(NotIssued::CaptchaRequired) => Err(problem::CAPTCHA_REQUIRED.said_to(id)),
-        Err(NotIssued::BadCaptcha) => {
+        NotIssued::RoomRequired => ApiError::new(purchase::wait_first(sale), id),
+        NotIssued::CaptchaRequired => problem::CAPTCHA_REQUIRED.said_to(id),
+        NotIssued::BadCaptcha => {
             let why =
                 "The captcha's answer is wrong, over, another user's, or was used before. Ask for a new one.";
-            Err(ApiError::new(problem::CAPTCHA_REQUIRED.because(why), id))
+            ApiError::new(problem::CAPTCHA_REQUIRED.because(why), id)
         }
-        Err(NotIssued::Off) => Err(no_tokens(id)),
+        NotIssued::Off => no_tokens(id),
     }
 }
 

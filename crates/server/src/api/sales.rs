@@ -23,8 +23,10 @@ pub(super) async fn show(
     let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
     // A page without figures beats no page: the stock may be down.
     let level = shared.backends.stock.level(bucket).await.ok().flatten();
-    let mut view =
-        views::sale(sale, catalog.switches().entry(sale.id), level.as_ref(), shared.backends.clock.now());
+    let (entry, now) = (catalog.switches().entry(sale.id), shared.backends.clock.now());
+    let stock_now = now.ahead_by(catalog.stock_ahead_ms());
+    let mut view = views::sale(sale, entry, level.as_ref(), now);
+    view.waiting_room = state.engine.gate().is_waited_for(sale, entry.room, stock_now);
     let server_time = std::mem::take(&mut view.server_time);
     let etag = etag(&view);
     if is_known(&headers, &etag) {

@@ -11,6 +11,7 @@ use doorbuster_engine::ledger::{
 use doorbuster_engine::queue::{
     KafkaOptions, KafkaQueue, KafkaSasl, KafkaSecurity, KafkaTls, Queue, SaslMechanism,
 };
+use doorbuster_engine::room::{RedisRoom, Room};
 use doorbuster_engine::stock::{RedisClock, RedisOptions, RedisStock, Stock};
 
 use super::{Migration, ServerClocks};
@@ -21,23 +22,31 @@ pub(super) async fn redis(
     clocks: ServerClocks,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Arc<dyn Stock>> {
+    let clock = match clocks {
+        ServerClocks::Own => RedisClock::Server,
+        ServerClocks::Given => RedisClock::Given(Arc::clone(clock)),
+    };
+    let stock = RedisStock::connect(RedisOptions { clock, ..redis_options(config)? }).await;
+    Ok(Arc::new(
+        stock.context("the stock cannot be used (keys redis.url, redis.url_file and those beside them)")?,
+    ))
+}
+
+/// The waiting rooms in the same Redis; they are given the time with each call.
+pub(super) fn redis_room(config: &Config) -> anyhow::Result<Arc<dyn Room>> {
+    Ok(Arc::new(RedisRoom::new(&redis_options(config)?, config.room_rules())?))
+}
+
+fn redis_options(config: &Config) -> anyhow::Result<RedisOptions> {
     let keys = &config.redis;
-    let options = RedisOptions {
-        url: config.redis_url()?.reveal().to_owned(),
+    Ok(RedisOptions {
         prefix: keys.prefix.clone(),
         ca_file: named(&keys.ca_file),
         certificate: both("redis", &keys.certificate_file, &keys.key_file)?,
         connect_timeout: keys.connect_timeout,
         response_timeout: keys.response_timeout,
-        clock: match clocks {
-            ServerClocks::Own => RedisClock::Server,
-            ServerClocks::Given => RedisClock::Given(Arc::clone(clock)),
-        },
-    };
-    let stock = RedisStock::connect(options).await;
-    Ok(Arc::new(
-        stock.context("the stock cannot be used (keys redis.url, redis.url_file and those beside them)")?,
-    ))
+        ..RedisOptions::new(config.redis_url()?.reveal())
+    })
 }
 
 pub(super) async fn kafka(config: &Config) -> anyhow::Result<Arc<dyn Queue>> {

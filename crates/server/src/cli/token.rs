@@ -72,6 +72,9 @@ struct MintArgs {
     /// Say in the sale token that its user has passed a captcha, such as one of the shop's own
     #[arg(long, requires = "sale")]
     captcha: bool,
+    /// Say in the sale token that its user was let in from a waiting room, such as one of the shop's own
+    #[arg(long, requires = "sale")]
+    let_in: bool,
     /// File with the HS256 secret that the server verifies with; with --sale, its gate.sale_tokens.secret_file
     #[arg(long, value_name = "FILE")]
     signing_key_file: PathBuf,
@@ -166,6 +169,13 @@ fn sale_token(mint: &MintArgs, sale: SaleId, user: &UserId, now: Timestamp) -> a
     // When the server would give one out does not matter here.
     let tokens =
         SaleTokens::new([first.as_bytes()], SaleTokens::none().rules()).with_context(|| file.to_string())?;
-    let token = SaleToken { sale, user, begins: now, ends: now.plus(mint.lifetime), captcha: mint.captcha };
+    let token = SaleToken {
+        sale,
+        user,
+        begins: now,
+        ends: now.plus(mint.lifetime),
+        captcha: mint.captcha,
+        let_in: mint.let_in,
+    };
     tokens.sign(&token).context("no secret")
 }

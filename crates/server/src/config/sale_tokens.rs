@@ -57,6 +57,7 @@ impl Config {
             // All shall have their tokens when the sale opens.
             issue_spread: it.issue_spread.min(it.issue_before),
             lifetime: it.lifetime,
+            place_grace: self.gate.waiting_room.grace,
             captcha: CaptchaRules { max_number: it.captcha_max_number, lifetime: it.captcha_lifetime },
         };
         GateTokens::new(secrets, rules).context("gate.sale_tokens.secret")

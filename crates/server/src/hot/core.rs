@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use doorbuster_engine::engine::{Detach, Engine};
+use doorbuster_engine::room::Desk;
 use doorbuster_engine::stock::{Batcher, BatcherLimits};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -44,7 +45,7 @@ pub(super) fn run(socket: StdListener, context: CoreContext) {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "a core starts its batcher, its looks, its admitted orders and its connections, each bounded"
+    reason = "a core starts its batcher, its desk, its looks, its admitted orders and its connections, each bounded"
 )]
 async fn serve(socket: StdListener, context: CoreContext) {
     let listener = match TcpListener::from_std(socket) {
@@ -58,7 +59,9 @@ async fn serve(socket: StdListener, context: CoreContext) {
     let (batcher, work) = Batcher::new(Arc::clone(&context.shared.backends.stock), BatcherLimits::default());
     tokio::spawn(work.counting(Arc::clone(&context.figures.reserve_repeats)).run());
     let engine = Arc::new(Engine::new(context.shared.clone(), batcher, detach(in_flight.clone())));
-    let router = api::router(Arc::clone(&engine), &context);
+    let (desk, work) = Desk::new(Arc::clone(&context.room));
+    tokio::spawn(work.run());
+    let router = api::router(Arc::clone(&engine), desk, &context);
     let core = Arc::new(Core {
         engine,
         router,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use doorbuster_engine::gate::RoomState;
 use doorbuster_engine::observed::{BOUNDS_US, LAYERS, Reading};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, NoLabelSet};
@@ -35,6 +36,7 @@ impl Collector for Scrape {
         self.repairs(&mut page)?;
         self.latencies(&mut page)?;
         self.sales(&mut page)?;
+        self.rooms(&mut page)?;
         self.whole(&mut page)
     }
 }
@@ -195,6 +197,20 @@ impl Scrape {
             ([sale.id.to_string()], u64::from(fenced))
         });
         page.gauges("sale_fenced", "1 while a running sale is being rebuilt", ["sale"], fences)
+    }
+
+    /// How the waiting rooms stand, as the usher last saw them.
+    fn rooms(&self, page: &mut Page<'_>) -> fmt::Result {
+        let rooms = self.metrics.shared.rooms.all();
+        let figure = |of: fn(&RoomState) -> u64| {
+            rooms.iter().map(move |(sale, room)| ([sale.to_string()], of(room))).collect::<Vec<_>>()
+        };
+        let waiting = figure(|room| room.waiting);
+        page.gauges("room_waiting", "Users who wait to be let in", ["sale"], waiting)?;
+        let inside = figure(|room| room.inside);
+        page.gauges("room_inside", "Users who were let in and whose turn is not over", ["sale"], inside)?;
+        let admitted = figure(|room| room.admitted);
+        page.counters("room_admitted", "Users who were let in, by whichever gateway", ["sale"], admitted)
     }
 
     /// How the process stands.
