@@ -1,12 +1,9 @@
 //! An identity provider: it signs access tokens by every algorithm, and offers its public keys as a JWK
 //! set over HTTP, as real ones do. It answers as the test wants: other keys, errors, nonsense, nothing.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
@@ -22,8 +19,7 @@ use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{EncodingKey, Header, encode};
 use serde_json::{Value, json};
 
-/// Longest wait for a request's bytes.
-const PATIENCE: Duration = Duration::from_secs(5);
+use crate::http::{Http, Reply};
 
 /// A private key with its public side.
 pub struct SigningKey {
@@ -161,13 +157,12 @@ pub struct Issuer {
     /// Where its keys are.
     pub address: SocketAddr,
     told: Arc<Told>,
-    thread: Option<JoinHandle<()>>,
+    _http: Http,
 }
 
 struct Told {
     says: Mutex<Says>,
     asked: AtomicU64,
-    over: AtomicBool,
 }
 
 impl Issuer {
@@ -176,28 +171,10 @@ impl Issuer {
     /// # Errors
     /// No port is free.
     pub fn start(keys: &[&SigningKey]) -> Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).context("a port for the identity provider")?;
-        let address = listener.local_addr()?;
-        let told = Arc::new(Told {
-            says: Mutex::new(set_of(keys)),
-            asked: AtomicU64::new(0),
-            over: AtomicBool::new(false),
-        });
+        let told = Arc::new(Told { says: Mutex::new(set_of(keys)), asked: AtomicU64::new(0) });
         let heard = Arc::clone(&told);
-        let thread = std::thread::spawn(move || {
-            // Those who hear nothing are kept, or they would hear that the connection ended.
-            let mut silent = Vec::new();
-            for connection in listener.incoming() {
-                if heard.over.load(Ordering::SeqCst) {
-                    return;
-                }
-                let Ok(mut connection) = connection else { continue };
-                if answer(&mut connection, &heard).is_ok_and(|answered| !answered) {
-                    silent.push(connection);
-                }
-            }
-        });
-        Ok(Self { address, told, thread: Some(thread) })
+        let http = Http::start(move |_| answer(&heard))?;
+        Ok(Self { address: http.address, told, _http: http })
     }
 
     /// The address of its JWK set.
@@ -221,44 +198,18 @@ impl Issuer {
     }
 }
 
-impl Drop for Issuer {
-    fn drop(&mut self) {
-        self.told.over.store(true, Ordering::SeqCst);
-        // Wakes the thread, which then sees that it is over.
-        drop(TcpStream::connect(self.address));
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
-        }
-    }
-}
-
 fn set_of(keys: &[&SigningKey]) -> Says {
     let keys: Vec<&Value> = keys.iter().map(|key| &key.jwk).collect();
     Says::Body(json!({ "keys": keys }).to_string())
 }
 
-/// Reads one request and answers it; whether it did.
-fn answer(connection: &mut TcpStream, told: &Told) -> std::io::Result<bool> {
-    connection.set_read_timeout(Some(PATIENCE))?;
-    let (mut head, mut part) = (Vec::new(), [0; 1024]);
-    while !head.windows(4).any(|it| it == b"\r\n\r\n") {
-        match connection.read(&mut part)? {
-            0 => return Ok(true),
-            read => head.extend_from_slice(&part[..read]),
-        }
-    }
+fn answer(told: &Told) -> Reply {
     told.asked.fetch_add(1, Ordering::SeqCst);
     let says = told.says.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let (status, location, body) = match says {
-        Says::Body(body) => (200, String::new(), body),
-        Says::Status(status) => (status, String::new(), "{}".to_owned()),
-        Says::Redirect(to) => (302, format!("Location: {to}\r\n"), String::new()),
-        Says::Silence => return Ok(false),
-    };
-    let length = body.len();
-    write!(
-        connection,
-        "HTTP/1.1 {status} Said\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{location}Connection: close\r\n\r\n{body}"
-    )?;
-    Ok(true)
+    match says {
+        Says::Body(body) => Reply::json(200, body),
+        Says::Status(status) => Reply::json(status, "{}"),
+        Says::Redirect(to) => Reply::redirect(&to),
+        Says::Silence => Reply::Silence,
+    }
 }

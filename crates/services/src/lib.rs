@@ -5,15 +5,20 @@
 //! where they were. It ends with its value and its folder goes with it, unless it is [kept](Server::keep)
 //! for a later command.
 //!
-//! With the feature `issuer` there is an identity provider too, which runs in the test's own process.
+//! With the feature `issuer` there is an identity provider too, and with `judge` a provider of captchas, which run in
+//! the test's own process.
 //!
 //! Read [`server`] first, then one of [`redis_server`], [`postgres`] and [`kafka`], which know how each is set up.
 
 mod certificates;
 pub mod command;
 mod disk;
+#[cfg(any(feature = "issuer", feature = "judge"))]
+mod http;
 #[cfg(feature = "issuer")]
 pub mod issuer;
+#[cfg(feature = "judge")]
+pub mod judge;
 pub mod kafka;
 mod launch;
 pub mod postgres;
