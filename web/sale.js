@@ -116,17 +116,19 @@ async function solve({ algorithm, challenge, maxnumber, salt, signature }) {
 	}
 }
 // A sale token, for a sale that requires one: asked for when this buyer's moment comes, long before the click.
-let tokenTimer = 0, tokenAt = 0, tokenFails = 0;
+// `widgetAnswer` is in captcha.js, for pages whose captchas are another's; it says by `endCaptcha` how to give up.
+let tokenTimer = 0, tokenAt = 0, tokenFails = 0, tokenRun = 0, endCaptcha;
 async function getSaleToken(due) {
-	const { token } = S;
-	if (!token || !S.sale?.tokenRequired || phase() === "ended" || !due && ticks() < tokenAt) return;
+	if (!S.token || !S.sale?.tokenRequired || phase() === "ended" || !due && ticks() < tokenAt) return;
+	const run = ++tokenRun;
 	clearTimeout(tokenTimer); tokenAt = Infinity;
 	let r = await api("POST", SALE + "/token");
 	if (r.data.error === "CAPTCHA_REQUIRED") {
 		r = await api("GET", SALE + "/challenge");
-		if (r.data.challenge) r = await api("POST", SALE + "/token", { body: { captcha: await solve(r.data) } });
+		const captcha = r.data.provider ? await widgetAnswer(r.data) : r.data.challenge && await solve(r.data);
+		if (captcha && run === tokenRun) r = await api("POST", SALE + "/token", { body: { captcha } });
 	}
-	if (token !== S.token) return;
+	if (run !== tokenRun) return;
 	const { data } = r, ends = Date.parse(data.expiresAt);
 	let wait = data.startsInMs || r.wait || backoff(++tokenFails);
 	if (data.token) {
@@ -139,7 +141,7 @@ async function getSaleToken(due) {
 	if (wait < 1e9) tokenTimer = setTimeout(getSaleToken, tokenAt - ticks(), true);
 	return wait;
 }
-function dropSaleToken() { clearTimeout(tokenTimer); tokenAt = tokenFails = 0; S.saleToken = null; }
+function dropSaleToken() { clearTimeout(tokenTimer); endCaptcha?.(); tokenRun++; tokenAt = tokenFails = 0; S.saleToken = null; }
 
 // Buying: one request in flight. All tries of a click carry one key, so that it is one order.
 function buy(item, quantity) {

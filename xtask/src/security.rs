@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::named::{self, Line};
 
 /// Where the tests are: the libraries' own, and these of the server.
-const TARGETS: [&str; 13] = [
+const TARGETS: [&str; 14] = [
     "hostile",
     "refusals",
     "slow",
@@ -21,6 +21,7 @@ const TARGETS: [&str; 13] = [
     "identity",
     "limits",
     "sale_tokens",
+    "captchas",
     "strikes",
 ];
 
@@ -99,7 +100,13 @@ const LINES: &[Line] = &[
     (
         "T4",
         "a captcha's answer used again, another's, over",
-        &["a_captcha_gives_one_token_to_who_solved_it_in_time"],
+        &[
+            "a_captcha_gives_one_token_to_who_solved_it_in_time",
+            "a_judged_answer_gives_one_token_to_who_solved_it_in_its_sale_and_on_its_host",
+            "hcaptcha_is_asked_with_the_site_key_and_counts_an_answer_once_here",
+            "without_a_good_verdict_there_is_no_token",
+            "gate::captcha::tests::a_mark_is_one_users_in_one_sale_and_no_signature",
+        ],
     ),
     ("T5", "one sale token on 100 connections", &["one_token_on_a_hundred_connections_is_one_order"]),
     ("O1", "read another's order", &["an_order_is_its_owners_alone"]),
@@ -282,7 +289,14 @@ const LINES: &[Line] = &[
         &["who_never_pays_holds_the_stock_for_two_rounds_and_not_for_a_third"],
     ),
     ("D2s", "polling for the second of a return", &["ledger::sqlite::tests::units_return_at_random_moments"]),
-    ("S1", "secrets in the output of a run", &["no_output_of_a_run_has_a_secret"]),
+    (
+        "S1",
+        "secrets in the output of a run",
+        &[
+            "no_output_of_a_run_has_a_secret",
+            "a_secret_that_the_captchas_provider_refuses_is_told_as_an_error_and_not_shown",
+        ],
+    ),
     (
         "S4",
         "weak secrets, files for everybody",
@@ -291,6 +305,7 @@ const LINES: &[Line] = &[
             "config::tests::a_secret_may_stand_in_a_file_named_by_every_layer",
             "config::tests::one_issuer_signs_and_public_keys_are_not_mixed_with_secrets",
             "config::tests::limits_and_proxies_are_networks_that_make_sense",
+            "config::tests::a_captcha_of_others_has_both_its_keys_and_is_asked_in_private",
             "admin::tokens::tests::short_open_and_malformed_files_are_refused",
         ],
     ),
@@ -299,7 +314,10 @@ const LINES: &[Line] = &[
 /// What no line of [`LINES`] shows: by another area, or not at all.
 const NOT_HERE: &[(&str, &str)] = &[
     ("J9", "in part: the others' latency is not measured; where the sender has limits, the last hear 429"),
-    ("T4", "in part: an answer counts once at each gateway; at another one it brings its user another token"),
+    (
+        "T4",
+        "in part: ALTCHA's answer counts once at each gateway; at another one it brings its user another token. hCaptcha's is bound to nobody, and counts once by its provider's word",
+    ),
     ("R7", "in part: a million addresses, not ten; the tables have a fixed size whoever comes"),
     ("R8", "does not apply: each gateway counts by itself, in memory, so no limit can be away"),
     (

@@ -33,6 +33,7 @@ use crate::metrics::Metrics;
 use crate::outgoing;
 use crate::pages::Site;
 use crate::payments::Payments;
+use crate::siteverify::{Siteverify, Verdicts};
 
 /// How long the sandbox waits when nothing is to be told.
 const SANDBOX_PAUSE: Duration = Duration::from_millis(50);
@@ -157,16 +158,7 @@ impl App {
         let admin_token_file = admin::token_file(config)?;
         let staff = Tokens::read(&admin_token_file)?;
         let observed = Arc::new(Observed::default());
-        let shared = Shared {
-            backends: observed.over(opened.backends.clone()),
-            catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
-            backpressure: Arc::new(Backpressure::default()),
-            tokens: Arc::new(identity::verifier(config)?),
-            sale_tokens: Arc::new(config.sale_tokens()?),
-            limits: Arc::new(config.limits()),
-            barred: Arc::default(),
-            rooms: Arc::default(),
-        };
+        let shared = shared(observed.over(opened.backends.clone()), config)?;
         let limits = watch_limits(config);
         watch(&shared, limits).refresh().await?;
         let watchdog = config.server.roles.contains(&Role::Recorder).then(|| {
@@ -187,6 +179,8 @@ impl App {
         let measured = measured.into_iter();
         let workers = start(measured.map(|(worker, idle)| (observed.worker(worker), idle)).collect());
         let readiness = Readiness { draining: AtomicBool::new(false), gateway: bound.is_some(), watchdog };
+        let verdicts = Arc::new(Verdicts::default());
+        let siteverify = siteverify(config, &verdicts, &site)?;
         let (readiness, site) = (Arc::new(readiness), Arc::new(site));
         let front = Front {
             shared: shared.clone(),
@@ -194,6 +188,7 @@ impl App {
             site: Arc::clone(&site),
             readiness: Arc::clone(&readiness),
             payments,
+            siteverify,
         };
         let public = bound.map(|bound| hot::start(bound, &config.server, &front)).transpose();
         let public = public.context("a thread of the public listener cannot be started")?;
@@ -204,6 +199,7 @@ impl App {
             cores: public.as_ref().map(|public| public.figures.clone()).unwrap_or_default(),
             staff: Arc::default(),
             key_sets,
+            verdicts,
         };
         let patience = Patience { head: config.server.idle_timeout, body: config.server.body_timeout };
         let admin =
@@ -283,6 +279,20 @@ impl App {
         self.workers.stop().await;
         tracing::info!("stopped");
     }
+}
+
+/// What the parts of a process share.
+fn shared(backends: Backends, config: &Config) -> anyhow::Result<Shared> {
+    Ok(Shared {
+        backends,
+        catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
+        backpressure: Arc::new(Backpressure::default()),
+        tokens: Arc::new(identity::verifier(config)?),
+        sale_tokens: Arc::new(config.sale_tokens()?),
+        limits: Arc::new(config.limits()),
+        barred: Arc::default(),
+        rooms: Arc::default(),
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "one task, for the staff's listener")]
@@ -439,6 +449,20 @@ fn key_set_reader(
     let (tokens, clock) = (Arc::clone(&shared.tokens), Arc::clone(&shared.backends.clock));
     let reader = KeySetReader::new(set, tokens, clock, config.gate.jwt.jwks_refresh, Arc::clone(readings));
     Ok(Some((Box::new(reader), KEYS_PAUSE)))
+}
+
+/// Who judges captchas, for a gateway whose captchas are another's.
+fn siteverify(
+    config: &Config,
+    verdicts: &Arc<Verdicts>,
+    site: &Site,
+) -> anyhow::Result<Option<Arc<Siteverify>>> {
+    if !config.server.roles.contains(&Role::Gateway) {
+        return Ok(None);
+    }
+    let Some(siteverify) = Siteverify::of(config, verdicts)? else { return Ok(None) };
+    site.let_captcha_in(siteverify.page_sources());
+    Ok(Some(Arc::new(siteverify)))
 }
 
 fn taken(error: std::io::Error, address: SocketAddr, key: &str) -> anyhow::Error {

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod backends;
+mod captcha;
 mod events;
 mod jwt;
 pub(crate) mod keys;
@@ -29,6 +30,7 @@ pub use backends::{
     Kafka, KafkaSecurity, Ledger, LedgerBackend, Postgres, PostgresTls, Queue, QueueBackend, Redis,
     SaslMechanism, Stock, StockBackend,
 };
+pub use captcha::{Captcha, CaptchaProvider};
 pub use events::{Endpoint, Events};
 pub use jwt::{Jwt, TokenKey};
 pub use layers::InvalidConfig;
@@ -156,6 +158,7 @@ pub struct Gate {
     pub jwt: Jwt,
     pub sale_tokens: SaleTokens,
     pub waiting_room: WaitingRoom,
+    pub captcha: Captcha,
     pub limits: GateLimits,
 }
 
@@ -298,6 +301,7 @@ impl Config {
         wrong.extend(self.impossible_tokens());
         wrong.extend(self.impossible_sale_tokens());
         wrong.extend(self.impossible_rooms());
+        wrong.extend(self.impossible_captcha());
         wrong.extend(self.impossible_limits());
         wrong.extend(self.impossible_events());
         if self.server.listen == self.admin.listen && self.server.listen.port() != 0 {

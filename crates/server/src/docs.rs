@@ -455,6 +455,25 @@ mod tests {
     }
 
     #[test]
+    fn a_challenge_is_ours_or_what_anothers_widget_is_given() {
+        let [public, _] = documents();
+        let known = &public["components"]["schemas"]["Challenge"];
+        let some = |text: &str| Some(text.to_owned());
+        let widget = wire::CaptchaWidget {
+            provider: "turnstile".to_owned(),
+            site_key: "s".to_owned(),
+            script_url: "https://script.example/".to_owned(),
+            action: some("a"),
+            cdata: some("c"),
+        };
+        let widget = serde_json::to_value(&widget).unwrap();
+        let ours = examples_of(&public, "Challenge");
+        let named: BTreeSet<&str> =
+            ours.into_iter().chain([&widget]).flat_map(members).map(|it| it.0).collect();
+        assert_eq!(named, members(&known["properties"]).map(|it| it.0).collect());
+    }
+
+    #[test]
     fn the_examples_of_problems_are_what_the_words_say() {
         for document in documents() {
             for (_, value) in members(&document["components"]["responses"]) {

@@ -43,6 +43,7 @@ pub(crate) struct CoreContext {
     pub(crate) site: Arc<crate::pages::Site>,
     pub(crate) readiness: Arc<crate::app::Readiness>,
     pub(crate) payments: Option<Arc<crate::payments::Payments>>,
+    pub(crate) siteverify: Option<Arc<crate::siteverify::Siteverify>>,
     pub(crate) places: Arc<core::Places>,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) figures: Arc<CoreFigures>,
@@ -86,6 +87,7 @@ pub(crate) struct Front {
     pub(crate) site: Arc<crate::pages::Site>,
     pub(crate) readiness: Arc<crate::app::Readiness>,
     pub(crate) payments: Option<Arc<crate::payments::Payments>>,
+    pub(crate) siteverify: Option<Arc<crate::siteverify::Siteverify>>,
 }
 
 /// Starts to serve on a bound address.
@@ -114,6 +116,7 @@ pub(crate) fn start(bound: Bound, config: &Server, front: &Front) -> io::Result<
             site: Arc::clone(&front.site),
             readiness: Arc::clone(&front.readiness),
             payments: front.payments.clone(),
+            siteverify: front.siteverify.clone(),
             places: Arc::clone(&places),
             stop: stop.subscribe(),
             figures: Arc::clone(figures),

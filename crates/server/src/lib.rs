@@ -22,6 +22,7 @@ mod problem;
 mod purchase;
 mod request_id;
 mod signature;
+mod siteverify;
 mod telemetry;
 mod views;
 

@@ -22,6 +22,7 @@ use prometheus_client::encoding::{prometheus_text, text};
 use prometheus_client::registry::Registry;
 
 use crate::identity::KeySetReadings;
+use crate::siteverify::Verdicts;
 use collector::Scrape;
 pub(crate) use figures::{CoreFigures, HttpCounts, Unanswered, count_requests};
 
@@ -39,6 +40,7 @@ pub(crate) struct Metrics {
     pub(crate) cores: Vec<Arc<CoreFigures>>,
     pub(crate) staff: Arc<HttpCounts>,
     pub(crate) key_sets: Arc<KeySetReadings>,
+    pub(crate) verdicts: Arc<Verdicts>,
 }
 
 /// How things stand now, as far as the stages answered.

@@ -25,6 +25,8 @@ const PARTS: [(&str, &str); 9] = [
     ("{{sale.js}}", include_str!("../../../web/sale.js")),
     ("{{order.js}}", include_str!("../../../web/order.js")),
 ];
+/// The part of the sale page that shows a captcha of others: only where there is one.
+const CAPTCHA: (&str, &str) = ("{{captcha.js}}", include_str!("../../../web/captcha.js"));
 const SALE: &str = include_str!("../../../web/sale.html");
 const ORDER: &str = include_str!("../../../web/order.html");
 /// The words of every page in every language: those of both pages, and each page's own.
@@ -39,6 +41,8 @@ pub struct Site {
     /// Signs tokens for whoever opens the page; only in a demo.
     pub demo_tokens: Option<TokenSigner>,
     pub(crate) sale: std::sync::OnceLock<String>,
+    /// Where the sale page may load a captcha of others from, if it is one of others.
+    pub(crate) captcha: std::sync::OnceLock<String>,
     pub(crate) docs: std::sync::OnceLock<docs::Pages>,
     pub(crate) written: std::sync::OnceLock<[Page; 2]>,
 }
@@ -47,6 +51,11 @@ impl Site {
     /// Names the sale that the page shows when its address names none. The first one stays.
     pub fn show_sale(&self, sale: &str) {
         let _ = self.sale.set(sale.to_owned());
+    }
+
+    /// Lets the sale page load a captcha from these sources, written as a Content-Security-Policy has them.
+    pub(crate) fn let_captcha_in(&self, sources: String) {
+        let _ = self.captcha.set(sources);
     }
 
     /// The pages that describe the API.
@@ -67,7 +76,8 @@ impl Site {
     }
 
     fn written(&self) -> &[Page; 2] {
-        self.written.get_or_init(|| [Page::write(SALE, "sale"), Page::write(ORDER, "order")])
+        let captcha = self.captcha.get().map(String::as_str);
+        self.written.get_or_init(|| [Page::write(SALE, "sale", captcha), Page::write(ORDER, "order", None)])
     }
 
     fn boot(&self, payments: bool) -> Value {
@@ -84,16 +94,17 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    fn write(shell: &str, own: &str) -> Self {
+    fn write(shell: &str, own: &str, captcha: Option<&str>) -> Self {
         let mut text = shell.to_owned();
         for (mark, part) in PARTS {
             text = text.replace(mark, part);
         }
+        text = text.replace(CAPTCHA.0, if captcha.is_some() { CAPTCHA.1 } else { "" });
         // What is said to whoever reads the files is nothing to whoever waits for a page.
         let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
         let text = lines.flat_map(|line| [line, "\n"]).collect::<String>();
         let text = text.replace(WORDS_MARK, &inside_script(&words(own).into()));
-        let policy = policy(&text);
+        let policy = policy(&text, captcha);
         Self { text, policy }
     }
 
@@ -122,13 +133,16 @@ fn inside_script(value: &Value) -> String {
     value.to_string().replace('<', "\\u003c")
 }
 
-/// Only the page's own script and style may run: they are named by their hashes.
-fn policy(page: &str) -> HeaderValue {
+/// Only the page's own script and style may run: they are named by their hashes. A captcha of others is let in
+/// from its `captcha` sources, and may show a frame.
+fn policy(page: &str, captcha: Option<&str>) -> HeaderValue {
     let scripts = hashes(page, "<script>", "</script>");
     let styles = hashes(page, "<style>", "</style>");
+    let also = captcha.map(|sources| format!(" {sources}")).unwrap_or_default();
+    let frames = captcha.map(|sources| format!("frame-src {sources}; ")).unwrap_or_default();
     let policy = format!(
-        "default-src 'none'; script-src {scripts}; style-src {styles}; connect-src 'self'; img-src 'self' data:; \
-         base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+        "default-src 'none'; script-src {scripts}{also}; style-src {styles}{also}; connect-src 'self'{also}; \
+         {frames}img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     );
     HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"))
 }
@@ -151,6 +165,9 @@ mod tests {
 
     /// Most bytes of a page: with its few answers it stays below 50 KB.
     const BYTES_MAX: usize = 48 * 1024;
+
+    /// The same where it shows a captcha of others, which is larger than the page.
+    const BYTES_MAX_CAPTCHA: usize = 50_000;
 
     /// What stands between `begin` and the next `"`, wherever it does.
     fn between<'a>(text: &'a str, begin: &str) -> BTreeSet<&'a str> {
@@ -179,7 +196,7 @@ mod tests {
     #[test]
     fn a_pages_words_are_those_that_it_says() {
         for (shell, own) in [(SALE, "sale"), (ORDER, "order")] {
-            let page = Page::write(shell, own).text;
+            let page = Page::write(shell, own, None).text;
             let (before, script) = page.rsplit_once("<script>").unwrap();
             let ids = between(before, "id=\"");
             let words = words(own);
@@ -198,7 +215,7 @@ mod tests {
     #[test]
     fn pages_are_whole_small_and_run_their_own_script_alone() {
         for (shell, own) in [(SALE, "sale"), (ORDER, "order")] {
-            let page = Page::write(shell, own);
+            let page = Page::write(shell, own, None);
             let text = page.text.replace(BOOT, "{}");
             assert!(!text.contains("{{"), "a part of the {own} page is not there: {text}");
             assert!(text.len() < BYTES_MAX, "the {own} page has {} bytes", text.len());
@@ -208,6 +225,30 @@ mod tests {
                 assert!(!text.contains(loads), "the {own} page has {loads}");
             }
         }
+    }
+
+    #[test]
+    fn a_captcha_of_others_is_let_into_the_sale_page_alone_and_from_its_place_alone() {
+        let policies =
+            |site: &Site| site.written().each_ref().map(|it| it.policy.to_str().unwrap().to_owned());
+        assert!(!Site::default().written()[0].text.contains("createElement(\"script\")"));
+        for policy in policies(&Site::default()) {
+            assert!(!policy.contains("https:") && !policy.contains("frame-src"), "{policy}");
+        }
+        let site = Site::default();
+        site.let_captcha_in("https://captcha.example".to_owned());
+        let [sale, order] = policies(&site);
+        let text = &site.written()[0].text;
+        assert!(text.contains("widgetAnswer(") && !text.contains("{{captcha"), "{text}");
+        assert!(text.len() < BYTES_MAX_CAPTCHA, "the sale page has {} bytes", text.len());
+        assert_eq!(sale.matches("https:").count(), 4, "{sale}");
+        for directive in
+            ["script-src 'sha256-", "style-src 'sha256-", "connect-src 'self' https://captcha.example;"]
+        {
+            assert!(sale.contains(directive), "{sale}");
+        }
+        assert!(sale.contains("frame-src https://captcha.example;"), "{sale}");
+        assert_eq!(order, policies(&Site::default())[1]);
     }
 
     #[test]

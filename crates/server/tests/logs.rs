@@ -3,7 +3,8 @@
 
 mod served;
 
-use serde_json::Value;
+use doorbuster_services::judge::Judge;
+use serde_json::{Value, json};
 use served::{ADMIN, SECRET, Served, VIEWER, request, send};
 
 /// A line of its own and a terminal's colour, if they are not escaped.
@@ -42,6 +43,38 @@ fn what_is_sent_cannot_forge_a_line() {
         assert!(!line.chars().any(char::is_control), "{line:?}");
     }
     assert!(lines.iter().any(|line| line.contains("the staff changed something")));
+}
+
+/// S1, of the captcha's secret.
+#[test]
+fn a_secret_that_the_captchas_provider_refuses_is_told_as_an_error_and_not_shown() {
+    const OURS: &str = "not-the-secret-that-the-provider-knows";
+    let judge = Judge::start("the-right-one").unwrap();
+    let (secret, url) = (format!("gate.captcha.secret={OURS}"), judge.siteverify_url());
+    let url = format!("gate.captcha.siteverify_url={url}");
+    let settings = ["gate.captcha.provider=hcaptcha", "gate.captcha.site_key=a-site", &secret, &url];
+    let server = Served::start_with(&settings);
+    let (sale, _) = server.open_sale(1, 1);
+    let turned = json!({"value": "on", "saleId": sale, "reason": "a test"});
+    assert_eq!(server.staff("PUT", "/admin/api/switches/captcha_required", Some(&turned)).status, 200);
+    let ask = || {
+        let (path, answer) =
+            (format!("/api/flash-sales/sales/{sale}/token"), json!({"captcha": "an-answer"}));
+        server.buyer("POST", &path, Some(&server.token("alice")), Some(&answer))
+    };
+    for _ in 0..3 {
+        let reply = ask();
+        assert_eq!((reply.status, reply.word().as_str()), (503, "NOT_READY"), "{reply:?}");
+        assert!(!reply.body.contains(OURS));
+    }
+    let metrics = request(server.admin, "GET", "/metrics", Some(ADMIN), None, "");
+    assert!(metrics.body.contains("doorbuster_siteverify_total{outcome=\"our_fault\"} 3\n"), "{metrics:?}");
+    let lines = server.stop();
+    for told in [&metrics.body, &lines.join("\n")] {
+        assert!(!told.contains(OURS) && !told.contains("an-answer"), "{told}");
+    }
+    let errors: Vec<&String> = lines.iter().filter(|line| line.contains("\"ERROR\"")).collect();
+    assert!(errors.len() == 1 && errors[0].contains("gate.captcha.secret_file"), "{errors:#?}");
 }
 
 #[test]

@@ -153,9 +153,28 @@ pub struct SaleView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GetSaleToken {
-    /// The answer to the sale's challenge, as ALTCHA has it: base64 of JSON.
+    /// The answer to the sale's challenge: what ALTCHA's, Turnstile's or hCaptcha's widget hands over, at most
+    /// 2,048 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub captcha: Option<String>,
+}
+
+/// How a page shows a captcha that another asks and judges.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CaptchaWidget {
+    /// Whose captcha it is: `turnstile` or `hcaptcha`.
+    pub provider: String,
+    /// The shop's key there.
+    pub site_key: String,
+    /// The script that shows it.
+    pub script_url: String,
+    /// What the widget is to be given as its action; absent where it takes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// What the widget is to be given along, so that the answer is this user's; absent where it takes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cdata: Option<String>,
 }
 
 /// A sale token.

@@ -23,6 +23,12 @@ const USED_MAX: usize = 1 << 20;
 
 const ALGORITHM: &str = "SHA-256";
 
+/// How long an answer that another judged is remembered at least: no provider takes one for longer than this.
+const JUDGED_LIFE: Duration = Duration::from_secs(300);
+
+/// Stands where a question has its salt. No question has this one, so that a mark is no question's signature.
+const MARK: &str = "mark";
+
 /// What a client is asked: which number from 0 to `maxnumber`, behind `salt`, has the hash `challenge`?
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Challenge {
@@ -90,6 +96,11 @@ fn sign(key: &[u8; 32], (sale, user): (SaleId, &UserId), salt: &str, challenge: 
     hasher.finalize()
 }
 
+/// What an answer that another will judge carries, and the other repeats: it is this user's, in this sale.
+pub(super) fn mark(key: &[u8; 32], of: (SaleId, &UserId)) -> blake3::Hash {
+    sign(key, of, MARK, "")
+}
+
 /// When a question is over, as its salt says.
 fn ends(salt: &str) -> Option<Timestamp> {
     let (_, rest) = salt.split_once("?expires=")?;
@@ -139,6 +150,16 @@ impl Used {
         }
         let new = !it.old.contains(&proof) && it.young.insert(proof);
         if new { Ok(()) } else { Err(BadProof) }
+    }
+
+    /// Notes that this answer, which another found good, is used now.
+    pub(super) fn take_judged(
+        &self,
+        answer: &[u8],
+        now: Duration,
+        lifetime: Duration,
+    ) -> Result<(), BadProof> {
+        self.take(*blake3::hash(answer).as_bytes(), now, lifetime.max(JUDGED_LIFE))
     }
 }
 
@@ -211,6 +232,25 @@ mod tests {
         ] {
             assert_eq!(check(1, 7, &proof, at(1_000_000)), Err(BadProof), "{proof}");
         }
+    }
+
+    #[test]
+    fn a_mark_is_one_users_in_one_sale_and_no_signature() {
+        let of = |user, sale| mark(&KEY, (SaleId(sale), &sample::user(user)));
+        assert_eq!(of(1, 7), of(1, 7));
+        assert!(of(1, 7) != of(2, 7) && of(1, 7) != of(1, 8));
+        let proof = serde_json::json!({
+            "algorithm": ALGORITHM, "challenge": "", "number": 0, "salt": MARK, "signature": of(1, 7).to_hex().to_string(),
+        });
+        assert_eq!(check(1, 7, &STANDARD.encode(proof.to_string()), at(1_000_000)), Err(BadProof));
+    }
+
+    #[test]
+    fn an_answer_that_another_judged_counts_once_for_as_long_as_a_provider_takes_it() {
+        let (used, s) = (Used::default(), Duration::from_secs);
+        assert_eq!(used.take_judged(b"answer", s(1_000), s(60)), Ok(()));
+        assert_eq!(used.take_judged(b"another", s(1_000), s(60)), Ok(()));
+        assert_eq!(used.take_judged(b"answer", s(1_299), s(60)), Err(BadProof));
     }
 
     #[test]

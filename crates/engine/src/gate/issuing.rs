@@ -17,6 +17,17 @@ pub struct IssuedToken {
     pub ends: Timestamp,
 }
 
+/// What a user sends for the captcha; it is looked at only where the sale requires one.
+#[derive(Clone, Copy, Debug)]
+pub enum CaptchaAnswer<'a> {
+    /// Nothing.
+    Missing,
+    /// The answer to a [`Challenge`] of ours.
+    Proof(&'a [u8]),
+    /// An answer that its provider found good a moment ago, for this user in this sale.
+    Judged(&'a [u8]),
+}
+
 /// Why no sale token is given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotIssued {
@@ -46,18 +57,45 @@ pub enum NotIssued {
 impl Gate {
     /// A sale token for a user who was verified.
     ///
-    /// `proof` answers the captcha; it is read only where the sale requires one.
-    ///
     /// # Errors
     /// [`NotIssued`], when there is none to be had now.
     pub fn issue_sale_token(
         &self,
         sale: SaleId,
         user: &UserId,
-        proof: Option<&[u8]>,
+        answer: CaptchaAnswer<'_>,
     ) -> Result<IssuedToken, NotIssued> {
         let catalog = self.catalog.load();
-        let (sale, now) = self.eligible(&catalog, sale, user)?;
+        let (sale, now) = self.entitled(&catalog, sale, user)?;
+        let captcha = catalog.switches().entry(sale.id).captcha;
+        if captcha {
+            self.take_captcha((sale.id, user), answer)?;
+        }
+        let ends = now.plus(self.sale_tokens.rules().lifetime).min(sale.terms.closes_at);
+        let token = SaleToken { sale: sale.id, user, begins: now, ends, captcha, let_in: false };
+        let token = self.sale_tokens.sign(&token).ok_or(NotIssued::Off)?;
+        Ok(IssuedToken { token, ends })
+    }
+
+    /// Whether this user needs a captcha's answer for a sale token, and nothing else: asked before another is
+    /// asked to judge the answer, so that only those who could have a token make us ask.
+    ///
+    /// # Errors
+    /// [`NotIssued`], when no answer would give one now.
+    pub fn needs_captcha(&self, sale: SaleId, user: &UserId) -> Result<bool, NotIssued> {
+        let catalog = self.catalog.load();
+        let (sale, _) = self.entitled(&catalog, sale, user)?;
+        Ok(catalog.switches().entry(sale.id).captcha)
+    }
+
+    /// The sale and the stock's time, when this user may have a sale token but for a captcha.
+    fn entitled<'c>(
+        &self,
+        catalog: &'c Catalog,
+        sale: SaleId,
+        user: &UserId,
+    ) -> Result<(&'c Sale, Timestamp), NotIssued> {
+        let (sale, now) = self.eligible(catalog, sale, user)?;
         let rules = self.sale_tokens.rules();
         let turn = sale.terms.opens_at.minus(rules.issue_before).plus(self.sale_tokens.turn(sale.id, user));
         // However the times are set, nobody waits for a token when the sale is open.
@@ -65,18 +103,10 @@ impl Gate {
         if now < turn {
             return Err(NotIssued::NotYet { turn, wait: turn.since(now) });
         }
-        let entry = catalog.switches().entry(sale.id);
-        if entry.room == RoomMode::On {
+        if catalog.switches().entry(sale.id).room == RoomMode::On {
             return Err(NotIssued::RoomRequired);
         }
-        let captcha = entry.captcha;
-        if captcha {
-            self.take_captcha((sale.id, user), proof.ok_or(NotIssued::CaptchaRequired)?)?;
-        }
-        let ends = now.plus(rules.lifetime).min(sale.terms.closes_at);
-        let token = SaleToken { sale: sale.id, user, begins: now, ends, captcha, let_in: false };
-        let token = self.sale_tokens.sign(&token).ok_or(NotIssued::Off)?;
-        Ok(IssuedToken { token, ends })
+        Ok((sale, now))
     }
 
     /// The sale and the stock's time, when this user may buy in it some day.
@@ -101,9 +131,18 @@ impl Gate {
     }
 
     /// Takes the answer to a captcha, once.
-    pub(super) fn take_captcha(&self, of: (SaleId, &UserId), proof: &[u8]) -> Result<(), NotIssued> {
+    pub(super) fn take_captcha(
+        &self,
+        of: (SaleId, &UserId),
+        answer: CaptchaAnswer<'_>,
+    ) -> Result<(), NotIssued> {
+        let since_start = self.clock.monotonic();
         let now = self.clock.now().ahead_by(self.catalog.load().stock_ahead_ms());
-        let taken = self.sale_tokens.take_captcha(of, proof, now, self.clock.monotonic());
+        let taken = match answer {
+            CaptchaAnswer::Missing => return Err(NotIssued::CaptchaRequired),
+            CaptchaAnswer::Proof(proof) => self.sale_tokens.take_captcha(of, proof, now, since_start),
+            CaptchaAnswer::Judged(answer) => self.sale_tokens.take_judged_captcha(answer, since_start),
+        };
         taken.map_err(|_| NotIssued::BadCaptcha)
     }
 
@@ -113,5 +152,18 @@ impl Gate {
         let sale = catalog.sale(sale)?;
         let now = self.clock.now().ahead_by(catalog.stock_ahead_ms());
         self.sale_tokens.ask_captcha(sale.id, user, now)
+    }
+
+    /// What the answer to another's captcha has to carry, so that it is this user's in this sale; nothing when
+    /// there is no such sale, or no secret here.
+    pub fn captcha_mark(&self, sale: SaleId, user: &UserId) -> Option<String> {
+        let catalog = self.catalog.load();
+        let sale = catalog.sale(sale)?;
+        self.sale_tokens.captcha_mark((sale.id, user))
+    }
+
+    /// Whether an answer that another judged carries that mark.
+    pub fn is_captcha_mark(&self, sale: SaleId, user: &UserId, said: &str) -> bool {
+        self.sale_tokens.is_captcha_mark((sale, user), said)
     }
 }

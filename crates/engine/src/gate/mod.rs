@@ -21,7 +21,7 @@ mod winners;
 pub use address::Caller;
 pub use barred::Barred;
 pub use captcha::{CaptchaRules, Challenge, solve};
-pub use issuing::{IssuedToken, NotIssued};
+pub use issuing::{CaptchaAnswer, IssuedToken, NotIssued};
 pub use jwt::{
     BadToken, JwtAlgorithm, JwtKey, JwtKeys, JwtRules, JwtVerifier, NotAnAlgorithm, ReadJwks, UnusableKey,
 };

@@ -249,6 +249,23 @@ impl SaleTokens {
         place::unseal(keys, of, shown).filter(|place| now.since(place.at) <= self.rules.place_grace)
     }
 
+    /// What an answer that another judges has to carry, in hexadecimal digits; nothing without a key.
+    pub(super) fn captcha_mark(&self, of: (SaleId, &UserId)) -> Option<String> {
+        Some(captcha::mark(&self.keys.first()?.captcha, of).to_hex().to_string())
+    }
+
+    /// Whether an answer that another judged carries the mark of this user in this sale.
+    pub(super) fn is_captcha_mark(&self, of: (SaleId, &UserId), said: &str) -> bool {
+        // Compares in constant time.
+        blake3::Hash::from_hex(said)
+            .is_ok_and(|said| self.keys.iter().any(|key| captcha::mark(&key.captcha, of) == said))
+    }
+
+    /// Takes an answer that another found good, once; `since_start` is a time that only grows.
+    pub(super) fn take_judged_captcha(&self, answer: &[u8], since_start: Duration) -> Result<(), BadProof> {
+        self.used.take_judged(answer, since_start, self.rules.captcha.lifetime)
+    }
+
     /// How long behind the first moment a user's turn to get a token comes: so that not all ask in one second.
     /// The same each time, and nobody can tell another's.
     pub(super) fn turn(&self, sale: SaleId, user: &UserId) -> Duration {

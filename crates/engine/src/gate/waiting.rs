@@ -2,7 +2,7 @@
 //! The room itself is another stage; this one knows users, captchas and seals.
 
 use super::place::SealedPlace;
-use super::{Gate, IssuedToken, NotIssued, SaleToken};
+use super::{CaptchaAnswer, Gate, IssuedToken, NotIssued, SaleToken};
 use crate::clock::Timestamp;
 use crate::order::{SaleId, UserId};
 use crate::sale::Sale;
@@ -79,9 +79,9 @@ impl Gate {
     /// Takes his answer to the captcha.
     ///
     /// # Errors
-    /// [`NotIssued::BadCaptcha`].
-    pub fn pass_captcha(&self, door: AtDoor, proof: &[u8]) -> Result<AtDoor, NotIssued> {
-        self.take_captcha((door.sale, &door.user), proof)?;
+    /// [`NotIssued`], when it is not good.
+    pub fn pass_captcha(&self, door: AtDoor, answer: CaptchaAnswer<'_>) -> Result<AtDoor, NotIssued> {
+        self.take_captcha((door.sale, &door.user), answer)?;
         Ok(AtDoor { needs_captcha: false, passed_captcha: true, ..door })
     }
 

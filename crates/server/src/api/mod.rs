@@ -36,6 +36,7 @@ use crate::pages::Site;
 use crate::payments::Payments;
 use crate::problem::{self, Word};
 use crate::request_id::RequestId;
+use crate::siteverify::Siteverify;
 
 /// What the routes of one core need.
 #[derive(Clone)]
@@ -48,6 +49,8 @@ pub(crate) struct ApiState {
     pub(crate) readiness: Arc<Readiness>,
     /// Where buyers pay; `None` where only the staff enters payments.
     pub(crate) payments: Option<Arc<Payments>>,
+    /// Who judges captchas; `None` where they are our own.
+    pub(crate) siteverify: Option<Arc<Siteverify>>,
     /// Said once: somebody speaks for others who is not known to be a proxy.
     stranger_told: Arc<Once>,
 }
@@ -75,6 +78,7 @@ pub(crate) fn router(engine: Arc<Engine>, desk: Desk, context: &CoreContext) -> 
         site: Arc::clone(&context.site),
         readiness: Arc::clone(&context.readiness),
         payments: context.payments.clone(),
+        siteverify: context.siteverify.clone(),
         stranger_told: Arc::new(Once::new()),
     };
     let webhook = post(payments::webhook).layer(DefaultBodyLimit::max(payments::WEBHOOK_MAX));

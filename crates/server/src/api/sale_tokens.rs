@@ -3,15 +3,19 @@
 use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
-use doorbuster_engine::gate::NotIssued;
-use doorbuster_engine::order::SaleId;
+use doorbuster_engine::gate::{CaptchaAnswer, NotIssued};
+use doorbuster_engine::order::{SaleId, UserId};
 use doorbuster_wire::{GetSaleToken, SaleTokenView};
 
 use super::{ApiError, ApiState, Buyer, InPath, fresh_json, said, sale_id};
 use crate::problem;
 use crate::purchase;
 use crate::request_id::RequestId;
+use crate::siteverify::Verdict;
 use crate::views;
+
+/// Whoever cannot have a captcha judged now waits for so many seconds, each for a time of its own.
+const JUDGED_LATER: std::ops::RangeInclusive<u32> = 2..=6;
 
 /// A token each time, good until it ends: asking again does no harm.
 pub(super) async fn issue(
@@ -23,14 +27,49 @@ pub(super) async fn issue(
 ) -> Result<Response, ApiError> {
     let sale = sale_id(&sale, id)?;
     let asked: GetSaleToken = said(&body, id)?;
-    let proof = asked.captcha.as_deref().map(str::as_bytes);
-    let issued = state.engine.gate().issue_sale_token(sale, &user, proof);
-    let issued = issued.map_err(|not| not_issued(not, sale, id))?;
+    let gate = state.engine.gate();
+    let needed = gate.needs_captcha(sale, &user).map_err(|not| not_issued(not, sale, id))?;
+    let answer = match &asked.captcha {
+        Some(answer) if needed => judged(&state, (sale, &user), answer, id).await?,
+        Some(_) | None => CaptchaAnswer::Missing,
+    };
+    let issued = gate.issue_sale_token(sale, &user, answer).map_err(|not| not_issued(not, sale, id))?;
     Ok(fresh_json(&SaleTokenView {
         sale_id: sale.to_string(),
         token: issued.token,
         expires_at: views::time(issued.ends),
     }))
+}
+
+/// The answer to a captcha; one of another provider's is judged by it.
+pub(super) async fn judged<'a>(
+    state: &ApiState,
+    (sale, user): (SaleId, &UserId),
+    answer: &'a str,
+    id: RequestId,
+) -> Result<CaptchaAnswer<'a>, ApiError> {
+    let Some(siteverify) = &state.siteverify else { return Ok(CaptchaAnswer::Proof(answer.as_bytes())) };
+    let gate = state.engine.gate();
+    let later = |word: problem::Word, why: &str| {
+        ApiError::new(word.because(why), id).after(rand::random_range(JUDGED_LATER))
+    };
+    match siteverify.judge(answer, sale, |mark| gate.is_captcha_mark(sale, user, mark)).await {
+        Verdict::Good => Ok(CaptchaAnswer::Judged(answer.as_bytes())),
+        Verdict::Bad | Verdict::OfAnother => Err(not_issued(NotIssued::BadCaptcha, sale, id)),
+        Verdict::TooMany => Err(later(
+            problem::BUSY,
+            "Too many captchas are being judged. Send the answer again when Retry-After says.",
+        )),
+        Verdict::Silent => Err(later(
+            problem::UNAVAILABLE,
+            "The captcha's provider does not say whether the answer is good, and there is no token without that. Ask for a \
+             new captcha when Retry-After says.",
+        )),
+        Verdict::OurFault => Err(later(
+            problem::NOT_READY,
+            "This server cannot have captchas judged: the staff sees why in its log. Ask for a new one when Retry-After says.",
+        )),
+    }
 }
 
 /// Why somebody gets no sale token, or no place in a waiting room.
@@ -64,7 +103,7 @@ fn no_tokens(id: RequestId) -> ApiError {
     ), id)
 }
 
-/// A captcha for whoever is signed in; nothing is kept of it.
+/// A captcha for whoever is signed in, or how to show that of another; nothing is kept of it.
 pub(super) async fn challenge(
     State(state): State<ApiState>,
     InPath(sale): InPath<String>,
@@ -73,8 +112,14 @@ pub(super) async fn challenge(
 ) -> Result<Response, ApiError> {
     let sale = sale_id(&sale, id)?;
     let gate = state.engine.gate();
-    match gate.ask_captcha(sale, &user) {
-        Some(challenge) => Ok(fresh_json(&challenge)),
+    let asked = match &state.siteverify {
+        None => gate.ask_captcha(sale, &user).map(|challenge| fresh_json(&challenge)),
+        Some(siteverify) => {
+            gate.captcha_mark(sale, &user).map(|mark| fresh_json(&siteverify.widget(sale, mark)))
+        }
+    };
+    match asked {
+        Some(asked) => Ok(asked),
         None if state.engine.shared().sale_tokens.are_on() => Err(problem::SALE_NOT_FOUND.said_to(id)),
         None => Err(no_tokens(id)),
     }

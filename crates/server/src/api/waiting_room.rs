@@ -6,12 +6,12 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
-use doorbuster_engine::gate::{AtDoor, NotIssued, RoomState};
+use doorbuster_engine::gate::{AtDoor, CaptchaAnswer, NotIssued, RoomState};
 use doorbuster_engine::order::SaleId;
 use doorbuster_engine::room::{Asking, Moment, Place, Rank};
 use doorbuster_wire::{AskWaitingRoom, WaitingRoomView};
 
-use super::sale_tokens::not_issued;
+use super::sale_tokens::{judged, not_issued};
 use super::{ApiError, ApiState, Buyer, InPath, fresh_json, said, sale_id};
 use crate::problem;
 use crate::request_id::RequestId;
@@ -39,9 +39,11 @@ pub(super) async fn ask(
     let door = gate.at_door(sale, &user, shown).map_err(|not| not_issued(not, sale, id))?;
     let Some(mut door) = door else { return Ok(fresh_json(&state.view(sale, "NOT_NEEDED"))) };
     if door.needs_captcha {
-        let proof = asked.captcha.as_deref().ok_or(NotIssued::CaptchaRequired);
-        let passed = proof.and_then(|proof| gate.pass_captcha(door, proof.as_bytes()));
-        door = passed.map_err(|not| not_issued(not, sale, id))?;
+        let answer = match &asked.captcha {
+            Some(answer) => judged(&state, (sale, &user), answer, id).await?,
+            None => CaptchaAnswer::Missing,
+        };
+        door = gate.pass_captcha(door, answer).map_err(|not| not_issued(not, sale, id))?;
     }
 
     let rank = door.shown.map(Rank).or_else(|| door.drawn.map(Rank::drawn));

@@ -194,11 +194,11 @@ impl Jwt {
     }
 }
 
-/// Whoever stands between could offer keys of his own: without encryption only on this machine.
-fn web_or_local(text: &str) -> Result<(), String> {
+/// Whoever stands between could offer keys or verdicts of his own: without encryption only on this machine.
+pub(super) fn web_or_local(text: &str) -> Result<(), String> {
     let url = Url::parse(text).map_err(|error| format!("is not a URL ({error})"))?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("has a user or a password in it: key sets are public".to_owned());
+        return Err("has a user or a password in it: none is asked for there".to_owned());
     }
     let host = url.host_str().unwrap_or_default();
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);

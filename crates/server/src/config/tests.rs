@@ -31,11 +31,16 @@ fn another_value(key: &Key) -> Value {
         return Value::String(other.unwrap().to_owned());
     }
     match (key.kind(), &key.default) {
-        (Kind::Text, _) if key.name == "gate.jwt.jwks_url" => {
+        (Kind::Text, _)
+            if ["gate.jwt.jwks_url", "gate.captcha.siteverify_url", "gate.captcha.script_url"]
+                .contains(&key.name.as_str()) =>
+        {
             Value::String("https://id.example/keys".to_owned())
         }
         (Kind::Text, _) => Value::String("another".to_owned()),
         (Kind::Address, _) => Value::String("127.0.0.1:9999".to_owned()),
+        // The buyer waits for it too.
+        (Kind::Duration, _) if key.name == "gate.captcha.timeout" => Value::String("4s".to_owned()),
         // A token that is over counts for no longer.
         (Kind::Duration, _) if key.name == "gate.jwt.leeway" => Value::String("4s".to_owned()),
         (Kind::Duration, _) => Value::String("77s".to_owned()),
@@ -74,10 +79,17 @@ fn every_key_is_reached_by_file_environment_and_flag() {
     for key in keys::all() {
         let value = another_value(&key);
         let (section, last) = key.name.rsplit_once('.').unwrap();
+        // What a value of this key cannot do without.
+        let with: &[(&str, &str)] = match key.name.as_str() {
+            "gate.captcha.provider" => &[("gate.captcha.site_key", "s"), ("gate.captcha.secret", "s")],
+            _ => &[],
+        };
+        let lines = with.iter().map(|(key, value)| format!("{} = \"{value}\"\n", &key[section.len() + 1..]));
+        let lines = lines.collect::<String>();
         let ways = [
-            ("file", read_file(&format!("[{section}]\n{last} = {value}\n"))),
-            ("environment", read(&[(&key.variable(), &text(&value))], &[])),
-            ("flag", read(&[], &[(&key.name, &text(&value))])),
+            ("file", read_file(&format!("[{section}]\n{last} = {value}\n{lines}"))),
+            ("environment", read(&[(&key.variable(), &text(&value))], with)),
+            ("flag", read(&[], &[with, &[(&key.name, &text(&value))]].concat())),
         ];
         for (way, config) in ways {
             let config = config.unwrap_or_else(|error| panic!("{} by {way}: {error:#}", key.name));
@@ -277,6 +289,30 @@ fn one_issuer_signs_and_public_keys_are_not_mixed_with_secrets() {
     assert!(missing.contains("not-there") && missing.contains("`a`"), "{missing}");
     assert!(read(&[], &[https]).unwrap().jwt_keys().unwrap().is_empty());
     assert!(read(&[], &[("gate.jwt.jwks_url", "http://127.0.0.1:8080/jwks")]).is_ok());
+}
+
+#[test]
+fn a_captcha_of_others_has_both_its_keys_and_is_asked_in_private() {
+    let turnstile = ("gate.captcha.provider", "turnstile");
+    let (site, secret) = (("gate.captcha.site_key", "s"), ("gate.captcha.secret", "hush-hush"));
+    for (flags, says) in [
+        (vec![turnstile, site], "without turnstile's secret no answer can be judged"),
+        (vec![turnstile, secret], "`gate.captcha.site_key` is missing"),
+        (vec![("gate.captcha.provider", "recaptcha")], "gate.captcha.provider"),
+        (vec![("gate.captcha.siteverify_url", "http://verify.example/")], "does not begin with https://"),
+        (vec![("gate.captcha.script_url", "https://me:pw@script.example/")], "a user or a password"),
+        (vec![("gate.captcha.timeout", "0s")], "longer than nothing"),
+        (vec![("gate.captcha.timeout", "31s")], "at most 30s"),
+        (vec![("gate.captcha.calls_max", "0")], "from 1 to 10000"),
+    ] {
+        let error = read(&[], &flags).unwrap_err().to_string();
+        assert!(error.contains(says) && !error.contains("hush"), "{flags:?}: {error}");
+    }
+    let good = read(&[], &[turnstile, site, secret]).unwrap();
+    assert_eq!(good.captcha_secret().unwrap().reveal(), "hush-hush");
+    assert!(!format!("{good:?}{}", toml::to_string(&good).unwrap()).contains("hush"));
+    let missing = read(&[], &[turnstile, site, ("gate.captcha.secret_file", "not-there")]).unwrap();
+    assert!(format!("{:#}", missing.captcha_secret().unwrap_err()).contains("not-there"));
 }
 
 #[test]

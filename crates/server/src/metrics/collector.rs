@@ -232,6 +232,8 @@ impl Scrape {
         let sets = [("taken", &sets.taken), ("unchanged", &sets.unchanged), ("failed", &sets.failed)];
         let sets = sets.map(|(word, count)| ([word.to_owned()], count.load(Ordering::Relaxed)));
         page.counters("jwks_readings", "Readings of the identity provider's keys", ["outcome"], sets)?;
+        let verdicts = self.metrics.verdicts.read().map(|(word, count)| ([word.to_owned()], count));
+        page.counters("siteverify", "Answers to captchas of others, by the verdict", ["outcome"], verdicts)?;
         let version = [([env!("CARGO_PKG_VERSION").to_owned()], 1_u64)];
         page.gauges("build_info", "Always 1; the label says which program this is", ["version"], version)
     }
