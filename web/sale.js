@@ -1,10 +1,11 @@
 // The sale page: the countdown, the items, one order in its panel, and buying.
 const saleId = new URLSearchParams(location.search).get("sale") || boot.saleId;
 const SALE = saleApi(saleId);
-K.order = "doorbuster.order." + saleId; K.intent = "doorbuster.intent." + saleId;
+K.order = "doorbuster.order." + saleId; K.intent = "doorbuster.intent." + saleId; K.place = "doorbuster.place." + saleId;
 
-// `attempt` is the purchase in flight, `orders` what this buyer has, `notes` the last answer for each item.
-Object.assign(S, { attempt: null, orders: {}, notes: {}, startsAt: 0, saleToken: null });
+// `attempt` is the purchase in flight, `orders` what this buyer has, `notes` the last answer for each item, `line` the
+// last answer of the waiting room.
+Object.assign(S, { attempt: null, orders: {}, notes: {}, startsAt: 0, saleToken: null, line: null });
 
 // The sale itself.
 let saleTimer = 0, saleFails = 0;
@@ -21,6 +22,7 @@ async function loadSale() {
 			const n = S.notes[itemId];
 			if (n?.sold && free > 0 && n.until < ticks()) { delete S.notes[itemId]; say(title + " · " + t("stock", { n: number(free) })); }
 		}
+		if (!sale.waitingRoom) S.line = null;
 		saleIn(nextLook());
 		getSaleToken();
 	} else if (r.status === 404 && !S.sale) {
@@ -59,7 +61,7 @@ async function newToken() {
 }
 function forget() {
 	done();
-	S.orders = {}; S.notes = {}; write(K.intent); setOrder(null);
+	S.orders = {}; S.notes = {}; S.line = null; write(K.intent); write(K.place); setOrder(null);
 }
 function signedIn() {
 	S.notes = {}; dropSaleToken();
@@ -115,31 +117,57 @@ async function solve({ algorithm, challenge, maxnumber, salt, signature }) {
 		if (found >= 0) return btoa(JSON.stringify({ algorithm, challenge, number: from + found, salt, signature }));
 	}
 }
-// A sale token, for a sale that requires one: asked for when this buyer's moment comes, long before the click.
+// A sale token, for a sale that requires one: asked for when this buyer's moment comes, long before the click; where
+// buyers wait, for as long as it takes. The place in the line is kept by what the room answers.
 // `widgetAnswer` is in captcha.js, for pages whose captchas are another's; it says by `endCaptcha` how to give up.
 let tokenTimer = 0, tokenAt = 0, tokenFails = 0, tokenRun = 0, endCaptcha;
 async function getSaleToken(due) {
-	if (!S.token || !S.sale?.tokenRequired || phase() === "ended" || !due && ticks() < tokenAt) return;
-	const run = ++tokenRun;
+	const { sale } = S, room = sale?.waitingRoom;
+	if (!S.token || !room && !sale?.tokenRequired || phase() === "ended" || !due && ticks() < tokenAt) return;
+	const run = ++tokenRun, place = room && read(K.place), path = SALE + (room ? "/waiting-room" : "/token");
+	const ask = more => api("POST", path, { body: { ...place && { place }, ...more } });
 	clearTimeout(tokenTimer); tokenAt = Infinity;
-	let r = await api("POST", SALE + "/token");
+	let r = await ask();
 	if (r.data.error === "CAPTCHA_REQUIRED") {
 		r = await api("GET", SALE + "/challenge");
 		const captcha = r.data.provider ? await widgetAnswer(r.data) : r.data.challenge && await solve(r.data);
-		if (captcha && run === tokenRun) r = await api("POST", SALE + "/token", { body: { captcha } });
+		if (captcha && run === tokenRun) r = await ask({ captcha });
 	}
 	if (run !== tokenRun) return;
-	const { data } = r, ends = Date.parse(data.expiresAt);
-	let wait = data.startsInMs || r.wait || backoff(++tokenFails);
+	const { data } = r, ends = Date.parse(data.expiresAt), left = ends - now();
+	let wait = data.startsInMs || r.wait || data.refreshInMs || backoff(++tokenFails);
+	if (data.status) stand(data);
+	if (data.waitingRoom) { sale.waitingRoom = true; wait = 0; }
+	if (data.status === "NOT_NEEDED") { sale.waitingRoom = false; wait = sale.tokenRequired ? 0 : Infinity; }
 	if (data.token) {
 		tokenFails = 0;
 		S.saleToken = data.token;
-		// One that lasts until the sale is over needs no other.
-		wait = ends < S.closes - 1000 ? Math.max(30000, (ends - now()) * .8) : Infinity;
+		// One that lasts until the sale is over needs no other; a turn is had once.
+		wait = ends > S.closes - 1000 || room && held() ? Infinity : room ? left + 1000 : Math.max(30000, left * .8);
 	} else if (["NOT_ELIGIBLE", "ENDED"].includes(data.error) || r.status === 401 || r.status === 404) wait = Infinity;
-	tokenAt = ticks() + wait + jitter(200, 2000);
+	tokenAt = ticks() + wait + (room ? 0 : jitter(200, 2000));
 	if (wait < 1e9) tokenTimer = setTimeout(getSaleToken, tokenAt - ticks(), true);
+	render();
 	return wait;
+}
+// What the waiting room says of this buyer.
+function stand(data) {
+	const before = S.line?.status, first = S.line?.first ?? data.ahead;
+	S.line = { ...data, first };
+	write(K.place, data.place);
+	if (!data.token) S.saleToken = null;
+	if (data.status !== before && lineTitle()) say(lineTitle());
+}
+const lineTitle = () => ({ PREQUEUE: t("lineT"), WAITING: t("lineT"), ADMITTED: t("lineYou") })[S.line?.status];
+function drawLine() {
+	const { status, ahead, first, soldOut, waitSeconds, expiresAt } = S.line || {}, left = Date.parse(expiresAt) - now(), inside = status === "ADMITTED";
+	E.line.hidden = !lineTitle() || S.phase === "ended" || inside && (left < 0 || held() > 0);
+	if (E.line.hidden) return;
+	put(E.lineTitle, lineTitle());
+	E.lineBar.hidden = status !== "WAITING"; E.lineH.hidden = inside;
+	E.lineBar.value = first ? 1 - ahead / first : 1;
+	put(E.lineText, inside ? t("lineEnd", { in: inTime(left) }) : status === "PREQUEUE" ? t("linePre")
+		: t("lineP", { n: number(ahead) }) + " " + (soldOut ? t("lineSold") : waitSeconds ? t("lineTime", { time: span(waitSeconds) }) : t("lineNone")));
 }
 function dropSaleToken() { clearTimeout(tokenTimer); endCaptcha?.(); tokenRun++; tokenAt = tokenFails = 0; S.saleToken = null; }
 
@@ -192,9 +220,10 @@ async function answer(a, { status, data, wait }) {
 		}
 		case "TOKEN_REQUIRED": case "CAPTCHA_REQUIRED": case "TOKEN_INVALID": case "TOKEN_MISMATCH": {
 			if (a.tokens > 2) break;
-			dropSaleToken(); S.sale.tokenRequired = true;
+			dropSaleToken(); S.sale.tokenRequired = true; S.sale.waitingRoom ||= !!data.waitingRoom;
 			const wait = await getSaleToken(true);
 			if (a !== S.attempt) return;
+			if (waits()) return end("yLine");
 			if (S.saleToken) { a.tokens++; return send(a); }
 			if (wait < 1e9) return later(a, "nBusy", wait);
 			break;
@@ -227,9 +256,11 @@ function lockOf(item) {
 	if (p !== "open") return lock(p);
 	if (held() >= max) return lock("buy", "yLimit");
 	if (!S.token) return lock("buy", S.ready && "yToken");
+	if (waits()) return lock("buy", "yLine");
 	if (n?.until > ticks()) return lock("sold", "yCool", { in: inTime(n.until - ticks()) });
 	return sold === "nSold" ? lock("sold", n ? "" : sold) : null;
 }
+const waits = () => S.sale.waitingRoom && !S.saleToken;
 // The sold-out message that holds for an item, if any.
 const soldOf = item => { const n = S.notes[item.itemId]; return n?.sold ? n.key : item.free !== 0 ? null : item.held === 0 ? "nSold" : "nSoldMay"; };
 
@@ -310,7 +341,7 @@ function render() {
 	put(E.terms, t("terms", { n: number(sale.maxUnitsPerUser), time: span(sale.paymentWindowSeconds) }));
 	E.mine.hidden = !S.order;
 	lead(E.orderLink, S.order && orderPage(S.order.orderId));
-	drawPhase(); drawOrder();
+	drawPhase(); drawLine(); drawOrder();
 	for (const id in cards) if (!itemOf(id)) { cards[id].li.remove(); delete cards[id]; }
 	sale.items.forEach(drawItem);
 	drawOthers();

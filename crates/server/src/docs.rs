@@ -431,6 +431,8 @@ mod tests {
         agrees::<wire::ItemView>(&public, "ItemView");
         agrees::<wire::SaleTokenView>(&public, "SaleTokenView");
         agrees::<wire::GetSaleToken>(&public, "GetSaleToken");
+        agrees::<wire::AskWaitingRoom>(&public, "AskWaitingRoom");
+        agrees::<wire::WaitingRoomView>(&public, "WaitingRoomView");
         agrees::<wire::TimeView>(&public, "TimeView");
         agrees::<wire::SaleDraft>(&staff, "SaleDraft");
         agrees::<wire::ItemDraft>(&staff, "ItemDraft");

@@ -70,7 +70,7 @@ export async function openSale({ units = 5, limit = 1, window = 600 } = {}) {
 	}
 	return sale;
 }
-/// Has a sale require sale tokens, or captchas for them, from now on.
+/// Has a sale require sale tokens, captchas for them, or a room to wait in, from now on.
 export async function requireOf(sale, what) {
 	const turned = await ask(ADMIN, "PUT", "/admin/api/switches/" + what, STAFF, { value: "on", saleId: sale.id, reason: "a story" });
 	assert.equal(turned.status, 200, JSON.stringify(turned.body));

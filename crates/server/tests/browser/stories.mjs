@@ -46,6 +46,40 @@ export const stories = () => describe("a buyer", { concurrency: 4 }, () => {
 		});
 	});
 
+	it("waits for a turn, keeps the place over a reload, and buys when let in", async () => {
+		const sale = await openSale({ units: 1 }), [ann, bea, cid] = [somebody(), somebody(), somebody()];
+		await requireOf(sale, "room");
+		const asks = (user, method = "POST") => buyer(user, method, `/sales/${sale.id}/waiting-room`);
+		const inside = user => until("somebody is let in", async () => (await asks(user)).body.status === "ADMITTED");
+		// For one unit two are let in; the next waits.
+		for (const user of [ann, bea]) await inside(user);
+		await visit({ user: cid }, async waiting => {
+			const { page } = waiting;
+			await waiting.open(salePage(sale));
+			await waiting.sees("You are waiting for your turn");
+			await waiting.hears("You are waiting for your turn");
+			await waiting.reads("Before you: 0.");
+			await waiting.meetsNoBarrier("the waiting room");
+			const late = somebody();
+			assert.equal((await asks(late)).body.ahead, 1);
+			await waiting.reloadsTo("You are waiting for your turn");
+			await page.getByRole("button", { name: "Français" }).click();
+			await waiting.sees("Vous attendez votre tour");
+			await page.getByRole("button", { name: "English" }).click();
+			// It is locked, and says why to whoever presses it all the same.
+			await page.getByRole("button", { name: /^Buy now/ }).click({ force: true });
+			await waiting.hears("Please wait for your turn.");
+			const refused = await buyer(cid, "POST", `/items/${sale.item}/purchase`);
+			assert.deepEqual([refused.status, refused.body.error], [403, "TOKEN_REQUIRED"]);
+			assert.equal((await asks(ann, "DELETE")).body.status, "LEFT");
+			await waiting.sees("It is your turn");
+			await waiting.hears("It is your turn");
+			await waiting.meetsNoBarrier("a turn");
+			await waiting.buys();
+			await page.getByRole("heading", { name: "It is your turn" }).waitFor({ state: "hidden" });
+		});
+	});
+
 	it("signs in, buys and pays by keyboard alone", async () => {
 		const sale = await openSale();
 		await visit({}, async alice => {
