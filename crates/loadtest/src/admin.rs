@@ -21,6 +21,7 @@ use tokio::sync::OnceCell;
 
 use crate::link::{Answer, BaseUrl, Broken, Link, Target};
 use crate::plan::is_path_segment;
+use crate::trust::Trust;
 
 mod error;
 
@@ -48,10 +49,11 @@ pub struct AdminClient {
 }
 
 impl AdminClient {
-    /// A client for `base_url`, such as `http://127.0.0.1:8081`; connects with the first request.
+    /// A client for `base_url`, such as `http://127.0.0.1:8081`; connects with the first request. At an
+    /// `https://` address the server must prove its name to the system's authorities.
     ///
     /// # Errors
-    /// [`AdminError::Url`] when it is not an `http://` URL (`https` is named as such),
+    /// [`AdminError::Url`] when it is no URL of HTTP,
     /// [`AdminError::Argument`] when the token cannot stand in a header.
     pub fn new(base_url: &str, token: &str) -> Result<Self, AdminError> {
         let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
@@ -59,11 +61,21 @@ impl AdminClient {
         bearer.set_sensitive(true);
         Ok(Self {
             url: base_url.to_owned(),
-            base: BaseUrl::parse(base_url)?,
+            base: BaseUrl::parse_any(base_url)?,
             bearer,
             target: OnceCell::new(),
             link: Mutex::new(None),
         })
+    }
+
+    /// The same, believing the authorities in `pem` and no others.
+    ///
+    /// # Errors
+    /// [`AdminError::Argument`] when there is none in it.
+    pub fn trusting(self, pem: &[u8]) -> Result<Self, AdminError> {
+        let trust = Trust::only(pem);
+        let trust = trust.ok_or(AdminError::Argument("there is no authority's certificate in PEM in it"))?;
+        Ok(Self { base: self.base.trusting(trust), ..self })
     }
 
     /// A client for the same server and token with a connection of its own.
@@ -433,7 +445,7 @@ impl AdminClient {
         }
         let mut link = Link::open(target, None, REQUEST_LIMIT)
             .await
-            .map_err(|error| self.unreachable(&error.to_string(), false))?;
+            .map_err(|error| AdminError::of_opening(&self.url, &error))?;
         let answer = link
             .exchange(request(), REQUEST_LIMIT, MAX_BODY)
             .await

@@ -31,7 +31,7 @@
 //! ```
 //!
 //! Not here: providers of payments other than the sandbox, captchas, sale tokens and waiting rooms; a buyer that meets one of these
-//! takes the refusal as final. Plain `http://` only.
+//! takes the refusal as final. Storms go over plain `http://` only; the [`AdminClient`] speaks TLS too.
 
 mod admin;
 mod aftermath;
@@ -51,10 +51,12 @@ mod render;
 mod report;
 mod schedule;
 mod storm;
+mod stream;
 mod tally;
 mod till;
 mod timeline;
 mod token;
+mod trust;
 mod witness;
 
 pub use admin::{AdminClient, AdminError};

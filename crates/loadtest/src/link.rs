@@ -19,10 +19,14 @@ use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper::header::{HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
 use serde::Deserialize;
 use thiserror::Error;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 use tokio::time::{Instant, Sleep};
+
+use crate::stream::Stream;
+use crate::trust::Trust;
 
 /// A server's base URL, resolved once: where to connect and what to send as `Host` and path.
 #[derive(Clone, Debug)]
@@ -31,6 +35,8 @@ pub(crate) struct Target {
     pub(crate) host: HeaderValue,
     /// What stands before `/api` in the path; empty or `/something` without a slash at its end.
     pub(crate) prefix: String,
+    /// Who is believed, and what name the server must prove; `None` for plain HTTP.
+    tls: Option<(Trust, ServerName<'static>)>,
 }
 
 impl Target {
@@ -51,18 +57,24 @@ impl Target {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// The text is not a URL with a scheme and a host.
+    /// The text is not a URL of HTTP with a host.
     #[error("{url:?} is not a base URL such as http://127.0.0.1:8080")]
     Invalid {
         /// What was given.
         url: String,
     },
-    /// The URL asks for TLS or for something that is not HTTP.
+    /// The URL asks for TLS, which storms go without.
     #[error(
         "{url:?}: only plain http:// is supported; put a proxy that ends TLS beside this \
          program, or use the server's plain listener"
     )]
     NotPlainHttp {
+        /// What was given.
+        url: String,
+    },
+    /// The URL asks for TLS, and nobody is trusted to say who a server is.
+    #[error("{url:?}: this system has no authorities to trust: name the server's own")]
+    NoAuthorities {
         /// What was given.
         url: String,
     },
@@ -85,20 +97,31 @@ pub(crate) struct BaseUrl {
     port: u16,
     host_header: HeaderValue,
     prefix: String,
+    is_encrypted: bool,
+    /// Who is believed; those of the system when nobody was named.
+    trust: Option<Trust>,
 }
 
 impl BaseUrl {
+    /// A storm's: plain HTTP.
     pub(crate) fn parse(url: &str) -> Result<Self, UrlError> {
+        let base = Self::parse_any(url)?;
+        if base.is_encrypted {
+            return Err(UrlError::NotPlainHttp { url: url.to_owned() });
+        }
+        Ok(base)
+    }
+
+    /// Encrypted or not.
+    pub(crate) fn parse_any(url: &str) -> Result<Self, UrlError> {
         let invalid = || UrlError::Invalid { url: url.to_owned() };
         let uri: Uri = url.parse().map_err(|_| invalid())?;
         let authority = uri.authority().ok_or_else(invalid)?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some(_) => {
-                return Err(UrlError::NotPlainHttp { url: url.to_owned() });
-            }
-            None => return Err(invalid()),
-        }
+        let is_encrypted = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            Some(_) | None => return Err(invalid()),
+        };
         if uri.query().is_some() || authority.as_str().contains('@') || authority.host().is_empty() {
             return Err(invalid());
         }
@@ -106,10 +129,28 @@ impl BaseUrl {
         Ok(Self {
             url: url.to_owned(),
             host: authority.host().trim_matches(['[', ']']).to_owned(),
-            port: authority.port_u16().unwrap_or(80),
+            port: authority.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 }),
             host_header: HeaderValue::from_str(authority.as_str()).map_err(|_| invalid())?,
             prefix: uri.path().trim_end_matches('/').to_owned(),
+            is_encrypted,
+            trust: None,
         })
+    }
+
+    /// The same, believing nobody else.
+    pub(crate) fn trusting(self, trust: Trust) -> Self {
+        Self { trust: Some(trust), ..self }
+    }
+
+    fn tls(&self) -> Result<Option<(Trust, ServerName<'static>)>, UrlError> {
+        if !self.is_encrypted {
+            return Ok(None);
+        }
+        let trust = self.trust.clone().or_else(Trust::system);
+        let trust = trust.ok_or_else(|| UrlError::NoAuthorities { url: self.url.clone() })?;
+        let name = ServerName::try_from(self.host.clone());
+        let name = name.map_err(|_| UrlError::Invalid { url: self.url.clone() })?;
+        Ok(Some((trust, name)))
     }
 
     pub(crate) async fn resolve(&self) -> Result<Target, UrlError> {
@@ -123,7 +164,8 @@ impl BaseUrl {
             .or(addresses.first())
             .copied()
             .ok_or_else(|| unresolved(io::Error::other("the name has no address")))?;
-        Ok(Target { address, host: self.host_header.clone(), prefix: self.prefix.clone() })
+        let (host, prefix) = (self.host_header.clone(), self.prefix.clone());
+        Ok(Target { address, host, prefix, tls: self.tls()? })
     }
 }
 
@@ -166,6 +208,12 @@ impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Broken::BeforeSending => f.write_str("the connection was closed"),
+            Broken::Lost(error) if error.is_parse() => {
+                write!(
+                    f,
+                    "what answers there is not HTTP ({error}): a listener with TLS is reached by https://"
+                )
+            }
             Broken::Lost(error) => write!(f, "the connection broke: {error}"),
             Broken::TimedOut => f.write_str("no answer within the time limit"),
             Broken::TooLong => f.write_str("the answer is too long"),
@@ -177,7 +225,7 @@ impl fmt::Display for Broken {
 pub(crate) struct Link {
     sender: SendRequest<Full<Bytes>>,
     /// `None` once it has ended: it must not be polled again.
-    connection: Option<Connection<TokioIo<TcpStream>, Full<Bytes>>>,
+    connection: Option<Connection<TokioIo<Stream>, Full<Bytes>>>,
     /// Fires at or before `deadline`. Moving a timer costs more than reading a clock, so it is
     /// only set anew when it fires too early, once per time limit instead of once per request.
     timer: Pin<Box<Sleep>>,
@@ -195,6 +243,13 @@ impl Link {
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         stream.set_nodelay(true)?;
+        let stream = match &target.tls {
+            None => Stream::Plain(stream),
+            Some((trust, name)) => {
+                let shaken = tokio::time::timeout(limit, trust.connect(name, stream)).await;
+                Stream::Encrypted(Box::new(shaken.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??))
+            }
+        };
         let (sender, connection) = Builder::new()
             // A request is one small buffer, so there is nothing to gather.
             .writev(false)

@@ -1,8 +1,11 @@
 //! Why an admin request failed.
 
+use std::io;
+
 use thiserror::Error;
 
 use crate::link::{Answer, Refusal, UrlError};
+use crate::trust;
 
 /// Why the admin listener did not do what was asked.
 #[derive(Debug, Error)]
@@ -34,6 +37,14 @@ pub enum AdminError {
         /// Whether the request may have arrived: then look before asking again.
         sent: bool,
     },
+    /// The server does not prove who it is: nothing was sent.
+    #[error("{url} is not trusted: {reason}")]
+    Untrusted {
+        /// The base URL.
+        url: String,
+        /// What is wrong with its certificate, in words.
+        reason: String,
+    },
     /// The answer was a success, but not of the promised shape.
     #[error("the answer to {path} cannot be read: {reason}")]
     Unreadable {
@@ -51,6 +62,20 @@ impl AdminError {
             AdminError::Refused { status, .. } => Some(*status),
             _ => None,
         }
+    }
+
+    /// Why there is no connection to the server at `url`.
+    pub(crate) fn of_opening(url: &str, error: &io::Error) -> Self {
+        let url = url.to_owned();
+        if let Some(reason) = trust::untrusted(error) {
+            return AdminError::Untrusted { url, reason };
+        }
+        let reason = if trust::is_plain(error) {
+            "what answers there does not speak TLS: a listener without it is reached by http://".to_owned()
+        } else {
+            error.to_string()
+        };
+        AdminError::Unreachable { url, reason, sent: false }
     }
 
     pub(crate) fn of_refusal(answer: &Answer) -> Self {

@@ -30,11 +30,19 @@ pub(crate) struct AdminArgs {
         default_value = "doorbuster-data/admin.token"
     )]
     pub(crate) admin_token_file: PathBuf,
+    /// PEM file with the authority to trust at an https address, instead of those of this system
+    #[arg(long, global = true, value_name = "FILE", env = "DOORBUSTER_ADMIN_CA")]
+    pub(crate) admin_ca: Option<PathBuf>,
 }
 
 impl AdminArgs {
     pub(crate) fn client(&self) -> anyhow::Result<AdminClient> {
         let token = admin::first_token(&self.admin_token_file)?;
-        AdminClient::new(&self.admin_url, &token).with_context(|| format!("--admin-url {}", self.admin_url))
+        let client = AdminClient::new(&self.admin_url, &token)
+            .with_context(|| format!("--admin-url {}", self.admin_url))?;
+        let Some(file) = &self.admin_ca else { return Ok(client) };
+        let named = || format!("--admin-ca {}", file.display());
+        let authority = std::fs::read(file).with_context(named)?;
+        client.trusting(&authority).with_context(named)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use doorbuster_loadtest::AdminError;
+use doorbuster_loadtest::{AdminError, UrlError};
 
 use super::output;
 
@@ -30,6 +30,9 @@ fn remedy(error: &anyhow::Error) -> Option<&'static str> {
         ),
         AdminError::Unreachable { sent: true, .. } => Some(
             "the request may have arrived before the connection broke: look (`sale show`, `order get`) before repeating it",
+        ),
+        AdminError::Untrusted { .. } | AdminError::Url(UrlError::NoAuthorities { .. }) => Some(
+            "name the PEM file of the authority that signed the server's certificate with --admin-ca, and the server in --admin-url by a name that its certificate has",
         ),
         AdminError::Refused { status: 401, .. } => Some(
             "name the file with this server's staff token with --admin-token-file; `serve` logs where it is",
@@ -71,7 +74,9 @@ mod tests {
         };
         let unreachable =
             AdminError::Unreachable { url: "http://x".to_owned(), reason: "refused".to_owned(), sent: false };
+        let untrusted = AdminError::Untrusted { url: "https://x".to_owned(), reason: "unknown".to_owned() };
         for (error, says) in [
+            (untrusted, "--admin-ca"),
             (refused(401, "UNAUTHENTICATED"), "--admin-token-file"),
             (refused(404, "SALE_NOT_FOUND"), "sale list"),
             (refused(404, "REFUND_NOT_FOUND"), "refund list"),

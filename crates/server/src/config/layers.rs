@@ -13,7 +13,8 @@ use super::{Config, schema};
 /// What an environment variable of ours begins with when it sets a key.
 const PREFIX: &str = "DOORBUSTER__";
 /// Variables of the command line itself, which set no key.
-const COMMAND_LINE: [&str; 3] = ["DOORBUSTER_CONFIG", "DOORBUSTER_ADMIN_URL", "DOORBUSTER_ADMIN_TOKEN_FILE"];
+const COMMAND_LINE: [&str; 4] =
+    ["DOORBUSTER_CONFIG", "DOORBUSTER_ADMIN_URL", "DOORBUSTER_ADMIN_TOKEN_FILE", "DOORBUSTER_ADMIN_CA"];
 
 /// Everything that is wrong with a configuration.
 #[derive(Debug, thiserror::Error)]
