@@ -23,6 +23,7 @@ const TARGETS: [&str; 14] = [
     "sale_tokens",
     "captchas",
     "strikes",
+    "tls",
 ];
 
 const LINES: &[Line] = &[
@@ -182,6 +183,7 @@ const LINES: &[Line] = &[
             "a_head_that_comes_too_slowly_is_not_waited_for",
             "a_second_head_that_comes_too_slowly_is_not_waited_for",
             "who_is_slow_or_silent_does_not_hold_the_staff_out",
+            "what_is_no_handshake_is_closed_within_the_time_for_a_head",
         ],
     ),
     ("H2", "slow bodies", &["a_body_that_comes_too_slowly_is_not_waited_for"]),
@@ -213,13 +215,18 @@ const LINES: &[Line] = &[
         "10,000 pipelined requests",
         &["ten_thousand_pipelined_requests_are_answered_in_order_or_dropped_and_hurt_nobody"],
     ),
-    ("H10", "HTTP/2, which is not spoken", &["what_is_not_http_is_closed"]),
+    (
+        "H10",
+        "HTTP/2, which is not spoken",
+        &["what_is_not_http_is_closed", "buyers_and_staff_are_served_by_both_versions_and_by_http_1_alone"],
+    ),
     (
         "H11",
         "connections beyond the cap",
         &[
             "a_connection_beyond_the_cap_is_refused_quickly_and_the_others_are_served",
             "one_address_has_its_own_cap_over_all_cores",
+            "a_handshake_takes_a_place_from_its_first_moment",
         ],
     ),
     (
@@ -228,6 +235,7 @@ const LINES: &[Line] = &[
         &[
             "a_buyer_who_hangs_up_right_after_the_click_finds_the_order",
             "a_click_that_was_hung_up_on_is_an_order_or_nothing",
+            "a_buyer_who_hangs_up_without_a_word_has_clicked_all_the_same",
         ],
     ),
     (
@@ -307,6 +315,8 @@ const LINES: &[Line] = &[
             "config::tests::limits_and_proxies_are_networks_that_make_sense",
             "config::tests::a_captcha_of_others_has_both_its_keys_and_is_asked_in_private",
             "admin::tokens::tests::short_open_and_malformed_files_are_refused",
+            "tls::tests::files_that_cannot_be_used_are_refused_with_what_to_do_and_without_what_is_in_them",
+            "a_server_does_not_start_with_a_key_that_does_not_fit_or_that_everybody_can_read",
         ],
     ),
 ];

@@ -32,8 +32,9 @@ use crate::identity::{self, KeySet, KeySetReader, KeySetReadings};
 use crate::metrics::Metrics;
 use crate::outgoing;
 use crate::pages::Site;
-use crate::payments::Payments;
+use crate::payments::{Payments, Reached};
 use crate::siteverify::{Siteverify, Verdicts};
+use crate::tls::{Acceptors, LOOK_PAUSE, Renewer};
 
 /// How long the sandbox waits when nothing is to be told.
 const SANDBOX_PAUSE: Duration = Duration::from_millis(50);
@@ -157,6 +158,7 @@ impl App {
     pub async fn start_on(opened: Opened, config: &Config, site: Site) -> anyhow::Result<Self> {
         let admin_token_file = admin::token_file(config)?;
         let staff = Tokens::read(&admin_token_file)?;
+        let acceptors = Acceptors::open(config, opened.backends.clock.now())?;
         let observed = Arc::new(Observed::default());
         let shared = shared(observed.over(opened.backends.clone()), config)?;
         let limits = watch_limits(config);
@@ -166,7 +168,7 @@ impl App {
             Arc::new(Watchdog::new(config.server.recorder_stall_max, Arc::new(SystemClock::new())))
         });
         let bound = bind(config)?;
-        let payments = payments(config, bound.as_ref(), &shared)?;
+        let payments = payments(config, bound.as_ref(), &acceptors, &shared)?;
         let mut measured = workers(&shared, &observed, limits, config, watchdog.as_ref());
         let room = observed.room(Arc::clone(&opened.room), &shared.backends.clock);
         measured.extend(usher(&shared, &observed, &room, config));
@@ -176,6 +178,7 @@ impl App {
         measured.extend(relays(&shared, &observed, config).await?);
         let key_sets = Arc::new(KeySetReadings::default());
         measured.extend(key_set_reader(&shared, config, &key_sets)?);
+        measured.extend(renewer(&acceptors, &shared));
         let measured = measured.into_iter();
         let workers = start(measured.map(|(worker, idle)| (observed.worker(worker), idle)).collect());
         let readiness = Readiness { draining: AtomicBool::new(false), gateway: bound.is_some(), watchdog };
@@ -189,6 +192,7 @@ impl App {
             readiness: Arc::clone(&readiness),
             payments,
             siteverify,
+            tls: acceptors.public.clone(),
         };
         let public = bound.map(|bound| hot::start(bound, &config.server, &front)).transpose();
         let public = public.context("a thread of the public listener cannot be started")?;
@@ -200,23 +204,18 @@ impl App {
             staff: Arc::default(),
             key_sets,
             verdicts,
+            tls: acceptors.shown(),
         };
-        let patience = Patience { head: config.server.idle_timeout, body: config.server.body_timeout };
+        let patience = patience(config);
         let admin =
             AdminListener::bind(config.admin.listen, patience, metrics, staff, Arc::clone(&readiness))
                 .await
                 .map_err(|error| taken(error, config.admin.listen, "admin.listen"))?;
         let admin_address = admin.address;
         let admin_stop = signal::Sender::new(false);
-        let admin = spawn(admin.serve(admin_stop.subscribe()));
+        let admin = spawn(admin.serve(acceptors.admin, admin_stop.subscribe()));
         let address = public.as_ref().map(|public| public.address);
-        let roles = config.server.roles.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(",");
-        tracing::info!(
-            roles,
-            public = address.map(tracing::field::display),
-            admin = %admin_address,
-            "serving"
-        );
+        tell_serving(config, address, admin_address);
         Ok(Self {
             address,
             admin_address,
@@ -300,6 +299,17 @@ fn spawn(work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     tokio::spawn(work)
 }
 
+fn tell_serving(config: &Config, public: Option<SocketAddr>, admin: SocketAddr) {
+    let roles = config.server.roles.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(",");
+    tracing::info!(roles, public = public.map(tracing::field::display), %admin, "serving");
+}
+
+/// How long the staff's connections may take.
+fn patience(config: &Config) -> Patience {
+    let server = &config.server;
+    Patience { handshake: server.header_timeout, head: server.idle_timeout, body: server.body_timeout }
+}
+
 /// The public listener's address, for a gateway.
 fn bind(config: &Config) -> anyhow::Result<Option<Bound>> {
     if !config.server.roles.contains(&Role::Gateway) {
@@ -313,13 +323,15 @@ fn bind(config: &Config) -> anyhow::Result<Option<Bound>> {
 fn payments(
     config: &Config,
     bound: Option<&Bound>,
+    acceptors: &Acceptors,
     shared: &Shared,
 ) -> anyhow::Result<Option<Arc<Payments>>> {
     if bound.is_none() && !config.server.roles.contains(&Role::Keeper) {
         return Ok(None);
     }
-    let listener = bound.map(|bound| bound.address);
-    Ok(Payments::open(config, listener, &shared.backends.clock)?.map(Arc::new))
+    let shown = acceptors.public.as_ref().map(|acceptor| Arc::clone(acceptor.shown()));
+    let reached = bound.map(|bound| Reached { address: bound.address, shown });
+    Ok(Payments::open(config, reached, &shared.backends.clock)?.map(Arc::new))
 }
 
 /// How far behind may be what stands behind the gate.
@@ -463,6 +475,12 @@ fn siteverify(
     let Some(siteverify) = Siteverify::of(config, verdicts)? else { return Ok(None) };
     site.let_captcha_in(siteverify.page_sources());
     Ok(Some(Arc::new(siteverify)))
+}
+
+/// What takes new certificates, where a listener has TLS.
+fn renewer(acceptors: &Acceptors, shared: &Shared) -> Option<(Box<dyn Worker>, Duration)> {
+    let renewer = Renewer::of(&acceptors.shown(), &shared.backends.clock)?;
+    Some((Box::new(renewer), LOOK_PAUSE))
 }
 
 fn taken(error: std::io::Error, address: SocketAddr, key: &str) -> anyhow::Error {

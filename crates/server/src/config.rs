@@ -24,6 +24,7 @@ mod sale_tokens;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod warnings;
 
 pub use backends::{
@@ -39,6 +40,7 @@ pub use payments::{LateName, Payments, ProviderName, Stripe};
 pub use room::WaitingRoom;
 pub use sale_tokens::SaleTokens;
 pub use schema::schema;
+pub use tls::Tls;
 
 use schema::DurationText;
 
@@ -97,6 +99,7 @@ pub struct Server {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "DurationText")]
     pub recorder_stall_max: Duration,
+    pub tls: Tls,
 }
 
 /// What a process does.
@@ -132,6 +135,7 @@ impl Role {
 pub struct Admin {
     pub listen: SocketAddr,
     pub token_file: PathBuf,
+    pub tls: Tls,
 }
 
 /// The embedded engine's folder.
@@ -218,8 +222,11 @@ impl Secret {
         Self(text)
     }
 
-    /// What a file says, without the line break at its end.
-    fn from_file(path: &Path, key: &str) -> anyhow::Result<Self> {
+    /// What a file says, without the line break at its end. `key` is the configuration's, for the message.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or everybody can read it.
+    pub(crate) fn from_file(path: &Path, key: &str) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("the secret in {} ({key}) cannot be read", path.display()))?;
         let mode = std::fs::metadata(path).map_or(0, |it| it.permissions().mode());
@@ -304,6 +311,7 @@ impl Config {
         wrong.extend(self.impossible_captcha());
         wrong.extend(self.impossible_limits());
         wrong.extend(self.impossible_events());
+        wrong.extend(self.impossible_tls());
         if self.server.listen == self.admin.listen && self.server.listen.port() != 0 {
             wrong.push(format!(
                 "`server.listen` and `admin.listen` are both {}: buyers and staff need a port each",

@@ -5,6 +5,7 @@ mod answering;
 mod connection;
 mod core;
 mod deadline;
+mod encrypted;
 mod stream;
 
 use std::io;
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 
 use crate::config::Server;
 use crate::metrics::CoreFigures;
+use crate::tls::Acceptor;
 pub(crate) use answering::{Peer, X_FORWARDED_FOR, forwarded, limit_headers};
 
 /// Connections that may wait in the kernel to be accepted.
@@ -45,6 +47,7 @@ pub(crate) struct CoreContext {
     pub(crate) payments: Option<Arc<crate::payments::Payments>>,
     pub(crate) siteverify: Option<Arc<crate::siteverify::Siteverify>>,
     pub(crate) places: Arc<core::Places>,
+    pub(crate) tls: Option<Acceptor>,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) figures: Arc<CoreFigures>,
 }
@@ -88,6 +91,8 @@ pub(crate) struct Front {
     pub(crate) readiness: Arc<crate::app::Readiness>,
     pub(crate) payments: Option<Arc<crate::payments::Payments>>,
     pub(crate) siteverify: Option<Arc<crate::siteverify::Siteverify>>,
+    /// What begins its connections, where they are encrypted.
+    pub(crate) tls: Option<Acceptor>,
 }
 
 /// Starts to serve on a bound address.
@@ -118,6 +123,7 @@ pub(crate) fn start(bound: Bound, config: &Server, front: &Front) -> io::Result<
             payments: front.payments.clone(),
             siteverify: front.siteverify.clone(),
             places: Arc::clone(&places),
+            tls: front.tls.clone(),
             stop: stop.subscribe(),
             figures: Arc::clone(figures),
         };

@@ -24,6 +24,7 @@ mod request_id;
 mod signature;
 mod siteverify;
 mod telemetry;
+mod tls;
 mod views;
 
 pub use purchase::wish;

@@ -23,6 +23,7 @@ use prometheus_client::registry::Registry;
 
 use crate::identity::KeySetReadings;
 use crate::siteverify::Verdicts;
+use crate::tls::Shown;
 use collector::Scrape;
 pub(crate) use figures::{CoreFigures, HttpCounts, Unanswered, count_requests};
 
@@ -41,6 +42,8 @@ pub(crate) struct Metrics {
     pub(crate) staff: Arc<HttpCounts>,
     pub(crate) key_sets: Arc<KeySetReadings>,
     pub(crate) verdicts: Arc<Verdicts>,
+    /// What the listeners with TLS show.
+    pub(crate) tls: Vec<Arc<Shown>>,
 }
 
 /// How things stand now, as far as the stages answered.

@@ -2,6 +2,7 @@
 //! staff out.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,10 +10,13 @@ use doorbuster_engine::told::Told;
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio_rustls::server::TlsStream;
 
 use crate::accepting::accepted;
+use crate::tls::Acceptor;
 
 /// Most connections at once; one more is closed.
 const CONNECTIONS_MAX: u32 = 256;
@@ -24,10 +28,20 @@ const HEADERS_MAX: usize = 64;
 /// How long a connection may take.
 #[derive(Clone, Copy)]
 pub(crate) struct Patience {
+    /// For the handshake, where the listener has TLS: a client that speaks it does not wait to be asked.
+    pub(crate) handshake: Duration,
     /// For a request's head, the wait for its first byte included.
     pub(crate) head: Duration,
     /// For a request's body.
     pub(crate) body: Duration,
+}
+
+/// Where the staff comes in.
+pub(super) struct WayIn {
+    pub(super) listener: TcpListener,
+    /// What begins its connections, where they are encrypted.
+    pub(super) tls: Option<Acceptor>,
+    pub(super) patience: Patience,
 }
 
 /// Serves connections until `stop` turns true, then until running requests have ended.
@@ -35,12 +49,8 @@ pub(crate) struct Patience {
     clippy::disallowed_methods,
     reason = "each connection is a task with one of a fixed number of permits"
 )]
-pub(super) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    patience: Patience,
-    mut stop: watch::Receiver<bool>,
-) {
+pub(super) async fn serve(way_in: WayIn, router: Router, mut stop: watch::Receiver<bool>) {
+    let WayIn { listener, tls, patience } = way_in;
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
     let refused_told = Told::default();
     while let Some((stream, _)) = accepted(&listener, &mut stop).await {
@@ -54,9 +64,17 @@ pub(super) async fn serve(
             }
             continue;
         };
-        let connection = converse(stream, router.clone(), patience, stop.clone());
+        let _ = stream.set_nodelay(true);
+        let (tls, router, mut stop) = (tls.clone(), router.clone(), stop.clone());
         tokio::spawn(async move {
-            connection.await;
+            match tls {
+                None => converse(stream, router, patience, stop).await,
+                Some(acceptor) => {
+                    if let Some(stream) = shaken(&acceptor, stream, patience.handshake, &mut stop).await {
+                        converse(stream, router, patience, stop).await;
+                    }
+                }
+            }
             drop(permit);
         });
     }
@@ -65,9 +83,45 @@ pub(super) async fn serve(
     let _ = permits.acquire_many(CONNECTIONS_MAX).await;
 }
 
+/// An encrypted connection, if its handshake ends in time and well.
+async fn shaken(
+    acceptor: &Acceptor,
+    stream: TcpStream,
+    patience: Duration,
+    stop: &mut watch::Receiver<bool>,
+) -> Option<TlsStream<TcpStream>> {
+    let handshakes = &acceptor.shown().handshakes;
+    let shaking = tokio::time::timeout(patience, acceptor.shake(stream));
+    let ended = tokio::select! {
+        biased;
+        // Nothing was asked yet, so nothing is left to be answered.
+        _ = stop.wait_for(|stopped| *stopped) => return None,
+        ended = shaking => ended,
+    };
+    match ended {
+        Ok(Ok(stream)) => {
+            handshakes.done.fetch_add(1, Ordering::Relaxed);
+            Some(stream)
+        }
+        Ok(Err(error)) => {
+            handshakes.failed.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(%error, "a handshake with the staff's listener failed");
+            None
+        }
+        Err(_) => {
+            handshakes.late.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+    }
+}
+
 /// One connection, until it ends or, told to stop, has answered.
-async fn converse(stream: TcpStream, router: Router, patience: Patience, mut stop: watch::Receiver<bool>) {
-    let _ = stream.set_nodelay(true);
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    patience: Patience,
+    mut stop: watch::Receiver<bool>,
+) {
     let mut builder = Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(patience.head);
     builder.max_buf_size(HEAD_MAX).max_headers(HEADERS_MAX);

@@ -41,8 +41,10 @@ use crate::docs;
 use crate::metrics::{Metrics, count_requests};
 use crate::problem;
 use crate::request_id::{RequestId, RequestIds};
+use crate::tls::Acceptor;
 
 pub(crate) use listener::Patience;
+use listener::WayIn;
 pub(crate) use sales::check_draft;
 pub use tokens::{Member, Role, Tokens, token_file};
 pub(crate) use tokens::{first_token, is_name, made};
@@ -105,9 +107,10 @@ impl AdminListener {
         Ok(Self { address, listener, patience, state })
     }
 
-    /// Serves the staff until `stop` turns true and running requests have ended.
-    pub(crate) async fn serve(self, stop: watch::Receiver<bool>) {
-        listener::serve(self.listener, router(self.state), self.patience, stop).await;
+    /// Serves the staff, encrypted where `tls` is given, until `stop` turns true and running requests have ended.
+    pub(crate) async fn serve(self, tls: Option<Acceptor>, stop: watch::Receiver<bool>) {
+        let way_in = WayIn { listener: self.listener, tls, patience: self.patience };
+        listener::serve(way_in, router(self.state), stop).await;
     }
 }
 

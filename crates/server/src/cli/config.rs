@@ -3,12 +3,14 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use doorbuster_engine::clock::{Clock, SystemClock};
 
 use super::completions::to_stdout;
+use super::doctor::{Level, certificates};
 use super::{ConfigSource, Output, Verdict, output};
-use crate::config::{DEFAULTS, schema};
+use crate::config::{Config, DEFAULTS, schema};
 
 /// Check, show or write configuration.
 #[derive(Args)]
@@ -49,12 +51,27 @@ enum ConfigCommand {
     Schema,
 }
 
+/// What a value alone does not show: whether a listener's files fit, and until when.
+fn look_at_certificates(config: &Config) -> anyhow::Result<()> {
+    for check in certificates(config, SystemClock::new().now()) {
+        let remedy = check.remedy.unwrap_or_default();
+        match check.level {
+            Level::Ok => output::say(&format!("certificate: {}", check.found)),
+            Level::Warn => output::say(&format!("warning: certificate: {}: {remedy}", check.found)),
+            Level::Fail => bail!("{}: {remedy}", check.found),
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<Verdict> {
     match &args.command {
         ConfigCommand::Check(source) => {
-            for warning in source.read(&[])?.warnings() {
+            let config = source.read(&[])?;
+            for warning in config.warnings() {
                 output::say(&format!("warning: {warning}"));
             }
+            look_at_certificates(&config)?;
             output::line("the configuration is valid");
         }
         ConfigCommand::Show { source, output } => {

@@ -1,5 +1,6 @@
 //! `doorbuster doctor`: whether this machine and its configuration can carry a sale.
 
+mod certificate;
 mod disk;
 mod machine;
 
@@ -11,6 +12,7 @@ use super::{ConfigSource, Output, Verdict};
 use crate::admin::Tokens;
 use crate::config::{Config, InvalidConfig};
 use crate::identity::KeySet;
+pub(super) use certificate::certificates;
 
 /// Look whether this machine and its configuration can carry a sale.
 #[derive(Args)]
@@ -28,7 +30,7 @@ pub(crate) struct DoctorArgs {
 /// How a check came out, from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Level {
+pub(super) enum Level {
     Ok,
     Warn,
     Fail,
@@ -36,14 +38,14 @@ enum Level {
 
 /// One line of the examination.
 #[derive(Clone, Debug, Serialize)]
-struct Check {
+pub(super) struct Check {
     name: &'static str,
-    level: Level,
+    pub(super) level: Level,
     /// What was found, with its figures.
-    found: String,
+    pub(super) found: String,
     /// What to do about it; absent when all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
-    remedy: Option<String>,
+    pub(super) remedy: Option<String>,
 }
 
 impl Check {
@@ -93,6 +95,7 @@ fn examine(source: &ConfigSource) -> anyhow::Result<Vec<Check>> {
     let mut checks = configuration(&config);
     checks.push(token_keys(&config));
     checks.extend(staff_tokens(&config));
+    checks.extend(certificates(&config, began));
     checks.extend(disk::checks(&config.data.dir));
     checks.extend(machine::ports(&config));
     checks.extend([

@@ -69,6 +69,19 @@ fn another_value(key: &Key) -> Value {
     }
 }
 
+/// What a value of this key cannot do without, in its own section.
+fn beside(name: &str) -> Vec<(String, String)> {
+    let of = |section: &str, keys: &[&str]| {
+        keys.iter().map(|key| (format!("{section}.{key}"), "beside".to_owned())).collect()
+    };
+    match name.rsplit_once('.') {
+        Some(("gate.captcha", "provider")) => of("gate.captcha", &["site_key", "secret"]),
+        Some((section, "cert_file")) if section.ends_with(".tls") => of(section, &["key_file"]),
+        Some((section, "key_file")) if section.ends_with(".tls") => of(section, &["cert_file"]),
+        _ => Vec::new(),
+    }
+}
+
 /// A value as the environment and flags write it.
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
@@ -79,17 +92,28 @@ fn every_key_is_reached_by_file_environment_and_flag() {
     for key in keys::all() {
         let value = another_value(&key);
         let (section, last) = key.name.rsplit_once('.').unwrap();
-        // What a value of this key cannot do without.
-        let with: &[(&str, &str)] = match key.name.as_str() {
-            "gate.captcha.provider" => &[("gate.captcha.site_key", "s"), ("gate.captcha.secret", "s")],
-            _ => &[],
-        };
-        let lines = with.iter().map(|(key, value)| format!("{} = \"{value}\"\n", &key[section.len() + 1..]));
+        let beside = beside(&key.name);
+        let beside: Vec<(&str, &str)> =
+            beside.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let lines = beside.iter().map(|(name, value)| {
+            format!(
+                "{} = \"{value}\"
+",
+                &name[section.len() + 1..]
+            )
+        });
         let lines = lines.collect::<String>();
         let ways = [
-            ("file", read_file(&format!("[{section}]\n{last} = {value}\n{lines}"))),
-            ("environment", read(&[(&key.variable(), &text(&value))], with)),
-            ("flag", read(&[], &[with, &[(&key.name, &text(&value))]].concat())),
+            (
+                "file",
+                read_file(&format!(
+                    "[{section}]
+{last} = {value}
+{lines}"
+                )),
+            ),
+            ("environment", read(&[(&key.variable(), &text(&value))], &beside)),
+            ("flag", read(&[], &[&beside[..], &[(key.name.as_str(), text(&value).as_str())]].concat())),
         ];
         for (way, config) in ways {
             let config = config.unwrap_or_else(|error| panic!("{} by {way}: {error:#}", key.name));
@@ -145,6 +169,8 @@ fn a_wrong_value_is_an_error_that_names_its_key_its_place_and_what_is_right() {
         ("kafka.poll_interval_max", "5s", "from 6s to 1day"),
         ("kafka.poll_interval_max", "25h", "from 6s to 1day"),
         ("postgres.schema", "", "must not be empty"),
+        ("server.tls.cert_file", "a.pem", "`server.tls.key_file` is not"),
+        ("admin.tls.key_file", "a.key", "`admin.tls.cert_file` is not"),
         ("events.timeout", "0s", "longer than nothing"),
         ("events.endpoints", r#"[{ nam = "a" }]"#, "unknown field `nam`"),
         (

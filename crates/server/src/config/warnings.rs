@@ -108,6 +108,15 @@ impl Config {
                  declare orders paid without paying; it is for demonstrations on one machine"
             ));
         }
+        let (tls, url) = (self.server.tls.is_on(), &payments.public_url);
+        if payments.provider != ProviderName::None && tls && !url.starts_with("https://") {
+            let said =
+                if url.is_empty() { "empty".to_owned() } else { format!("{url}, which is not https,") };
+            warnings.push(format!(
+                "payments.public_url is {said} while server.tls is on: buyers are sent to an address that the \
+                 certificate is not for, or to plain HTTP; set it to https:// and the certificate's name"
+            ));
+        }
         let nowhere = payments.public_url.is_empty() && listen.ip().is_unspecified();
         if payments.provider != ProviderName::None && nowhere {
             warnings.push(format!(
@@ -213,6 +222,12 @@ mod tests {
         assert!(warnings(&exposed[..1]).is_empty() && warnings(&exposed[1..]).is_empty());
         let nowhere = [("payments.provider", "stripe"), ("server.listen", "[::]:8080")];
         assert!(warnings(&nowhere)[0].contains("payments.public_url"));
+        let tls =
+            [("server.tls.cert_file", "a"), ("server.tls.key_file", "b"), ("payments.provider", "stripe")];
+        assert!(warnings(&tls)[0].contains("payments.public_url is empty while server.tls"));
+        for (url, count) in [("http://sale.example", 1), ("https://sale.example", 0)] {
+            assert_eq!(warnings(&[&tls[..], &[("payments.public_url", url)]].concat()).len(), count, "{url}");
+        }
         let clear = [("payments.provider", "stripe"), ("payments.stripe.api_url", "http://stripe.test")];
         assert!(warnings(&clear)[0].contains("payments.stripe.api_url"));
         let shop = r#"[{ name = "shop", url = "http://10.0.0.1/", secret_file = "s" }]"#;

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use hyper::server::conn::http1::{Builder, Connection};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::answering::Answering;
 use super::core::Place;
@@ -18,17 +18,15 @@ const HEAD_MAX: usize = 8 * 1024;
 
 /// Serves one connection until it ends, or is told to. A future written by hand: while the
 /// connection idles, what it holds is what it costs.
-pub(super) struct Serving {
-    connection: Connection<TokioIo<Watched>, Answering>,
+pub(super) struct Serving<S> {
+    connection: Connection<TokioIo<Watched<S>>, Answering>,
     finishing: bool,
     task: Option<Waker>,
     place: Place,
 }
 
-impl Serving {
-    pub(super) fn new(stream: TcpStream, place: Place) -> Self {
-        // Answers are small and whole: waiting to fill a packet would only delay them.
-        let _ = stream.set_nodelay(true);
+impl<S: AsyncRead + AsyncWrite + Unpin> Serving<S> {
+    pub(super) fn new(stream: S, place: Place) -> Self {
         let activity = place.activity();
         let (core, peer) = (Arc::clone(place.core()), place.peer());
         let answering = Answering { core, peer, activity: Arc::clone(activity) };
@@ -44,7 +42,7 @@ impl Serving {
     }
 }
 
-impl Future for Serving {
+impl<S: AsyncRead + AsyncWrite + Unpin> Future for Serving<S> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

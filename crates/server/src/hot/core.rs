@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::connection::Serving;
 use super::deadline::{Activity, LAST_LOOK, Open, pace};
+use super::encrypted::Encrypted;
 use super::{CoreContext, Limits};
 use crate::accepting::accepted;
 use crate::api;
@@ -76,7 +77,12 @@ async fn serve(socket: StdListener, context: CoreContext) {
     while let Some((stream, peer)) = accepted(&listener, &mut stop).await {
         match Place::take(&core, peer.ip()) {
             Some(place) => {
-                tokio::spawn(Serving::new(stream, place));
+                // Answers are small and whole: waiting to fill a packet would only delay them.
+                let _ = stream.set_nodelay(true);
+                match &context.tls {
+                    None => tokio::spawn(Serving::new(stream, place)),
+                    Some(acceptor) => tokio::spawn(Encrypted::new(stream, acceptor, place)),
+                };
             }
             None => {
                 core.figures.turned_away.fetch_add(1, Ordering::Relaxed);

@@ -9,7 +9,6 @@ use std::task::{Context, Poll, ready};
 use hyper_util::rt::TokioIo;
 use memchr::memmem;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::core::Core;
 use super::deadline::{Activity, Trust};
@@ -19,8 +18,8 @@ use crate::request_id::RequestId;
 
 /// A connection's stream that tells when bytes come in, whether lines end as they must, and gives
 /// hyper's own refusals a body.
-pub(super) struct Watched {
-    stream: TcpStream,
+pub(super) struct Watched<S> {
+    stream: S,
     core: Arc<Core>,
     activity: Arc<Activity>,
     lines: Lines,
@@ -28,8 +27,8 @@ pub(super) struct Watched {
     instead: Option<Box<std::io::Cursor<Vec<u8>>>>,
 }
 
-impl Watched {
-    pub(super) fn new(stream: TcpStream, core: Arc<Core>, activity: Arc<Activity>) -> TokioIo<Self> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Watched<S> {
+    pub(super) fn new(stream: S, core: Arc<Core>, activity: Arc<Activity>) -> TokioIo<Self> {
         TokioIo::new(Self { stream, core, activity, lines: Lines::default(), instead: None })
     }
 
@@ -75,7 +74,7 @@ fn refusal(word: Word, id: RequestId, head: &[u8]) -> Vec<u8> {
     [head.as_bytes(), &answer.body].concat()
 }
 
-impl AsyncRead for Watched {
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -97,7 +96,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

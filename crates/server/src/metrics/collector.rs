@@ -12,6 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, NoLabelSe
 use prometheus_client::metrics::MetricType;
 
 use super::{Metrics, Standing};
+use crate::tls::{Handshakes, Shown};
 
 /// The purchase's route, which stands before the router.
 const PURCHASE: &str = "/api/flash-sales/items/{item}/purchase";
@@ -69,7 +70,28 @@ impl Scrape {
         let open: usize = cores.iter().map(|core| core.connections.load(Ordering::Relaxed)).sum();
         page.gauges("connections", "Open connections of buyers", [], [([], open as u64)])?;
         let away = cores.iter().map(|core| core.turned_away.load(Ordering::Relaxed)).sum();
-        page.counters("connections_refused", "Connections closed for too many were open", [], [([], away)])
+        page.counters("connections_refused", "Connections closed for too many were open", [], [([], away)])?;
+        self.certificates(page)
+    }
+
+    /// How the listeners with TLS are doing; no rows where there is none.
+    fn certificates(&self, page: &mut Page<'_>) -> fmt::Result {
+        let shown = &self.metrics.tls;
+        let of = |shown: &Shown| [shown.listener.to_owned()];
+        let ended = shown.iter().flat_map(|shown| {
+            let Handshakes { done, failed, late } = &shown.handshakes;
+            [("done", done), ("failed", failed), ("late", late)].map(|(word, count)| {
+                ([shown.listener.to_owned(), word.to_owned()], count.load(Ordering::Relaxed))
+            })
+        });
+        let labels = ["listener", "outcome"];
+        page.counters("tls_handshakes", "Handshakes of TLS, by how they ended", labels, ended)?;
+        let ends = shown.iter().map(|shown| (of(shown), shown.pair().ends().as_ms().div_euclid(1_000)));
+        let help = "When the certificate ends that a listener shows";
+        page.gauges("tls_certificate_expiry_timestamp_seconds", help, ["listener"], ends)?;
+        let unusable = shown.iter().map(|shown| (of(shown), u64::from(shown.is_unusable())));
+        let help = "1 while a certificate's files cannot be used and an earlier one is shown";
+        page.gauges("tls_files_unusable", help, ["listener"], unusable)
     }
 
     /// What the stages answered, at the seam between them.

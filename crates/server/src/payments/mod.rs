@@ -33,6 +33,7 @@ use doorbuster_engine::workers::{Backends, Worker};
 
 use crate::config::{Config, ProviderName, Secret};
 use crate::signature::Secrets;
+use crate::tls::{self, Shown};
 use keeping::{Asker, Desk, Refunder, Rereader};
 use sandbox::Sandbox;
 use stripe::Stripe;
@@ -182,14 +183,13 @@ pub(crate) struct Payments {
 }
 
 impl Payments {
-    /// The provider that the configuration names; `listener` is where buyers reach this server, if they
-    /// do.
+    /// The provider that the configuration names; `reached` is where buyers reach this server, if they do.
     ///
     /// # Errors
     /// When a secret or a key is missing or weak, or an address is none.
     pub(crate) fn open(
         config: &Config,
-        listener: Option<SocketAddr>,
+        reached: Option<Reached>,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Option<Self>> {
         let payments = &config.payments;
@@ -197,8 +197,9 @@ impl Payments {
             return Ok(None);
         }
         // A keeper alone makes no pages, and is told nothing.
-        let listener = listener.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        let local = format!("http://{}", reachable(listener));
+        let reached =
+            reached.unwrap_or_else(|| Reached { address: (Ipv4Addr::LOCALHOST, 0).into(), shown: None });
+        let local = reached.url();
         let public = match payments.public_url.trim_end_matches('/') {
             "" => local.clone(),
             url => checked(url, "payments.public_url")?,
@@ -217,7 +218,8 @@ impl Payments {
                     Some(secrets) => secrets,
                     None => Secrets::derived(shared_secret(config)?.reveal().as_bytes(), tolerance),
                 };
-                let sandbox = Arc::new(Sandbox::new(secrets, public, &local, Arc::clone(clock), timeout)?);
+                let client = reached.client(timeout)?;
+                let sandbox = Arc::new(Sandbox::new(secrets, public, &local, Arc::clone(clock), client));
                 (Arc::clone(&sandbox) as _, Some(sandbox))
             }
             ProviderName::Stripe => {
@@ -325,6 +327,30 @@ impl Payments {
         };
         let outcome = backends.ledger.receive(&event).await?;
         Ok(Ok(Some((*event, outcome))))
+    }
+}
+
+/// How this process reaches its own public listener.
+pub(crate) struct Reached {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    /// What it shows, where it has TLS.
+    pub(crate) shown: Option<Arc<Shown>>,
+}
+
+impl Reached {
+    fn url(&self) -> String {
+        let scheme = if self.shown.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", reachable(self.address))
+    }
+
+    /// A client for calls to ourselves: no proxy stands between.
+    fn client(&self, timeout: Duration) -> anyhow::Result<reqwest::Client> {
+        let builder = match &self.shown {
+            None => reqwest::Client::builder(),
+            Some(shown) => tls::client_of(shown)?,
+        };
+        builder.no_proxy().timeout(timeout).build().context("the sandbox's HTTP client cannot be made")
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -101,9 +101,14 @@ impl Heard {
     }
 }
 
+/// What carries a connection's bytes.
+pub(crate) trait Carrier: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Carrier for T {}
+
 /// One connection.
 pub(crate) struct Line {
-    stream: TcpStream,
+    stream: Box<dyn Carrier>,
     buffer: Vec<u8>,
 }
 
@@ -111,11 +116,18 @@ impl Line {
     pub(crate) async fn connect(address: SocketAddr) -> std::io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, buffer: Vec::new() })
+        Ok(Self::over(stream))
+    }
+
+    /// Over a connection that was made elsewhere.
+    pub(crate) fn over(stream: impl Carrier + 'static) -> Self {
+        Self { stream: Box::new(stream), buffer: Vec::new() }
     }
 
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        self.stream.write_all(bytes).await
+        self.stream.write_all(bytes).await?;
+        // What is encrypted may wait for more.
+        self.stream.flush().await
     }
 
     /// The next answer; `head_only` for the answer to a HEAD.

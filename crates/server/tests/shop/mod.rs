@@ -2,6 +2,7 @@
 //! real sockets.
 
 pub(crate) mod http;
+pub(crate) mod tls;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -200,7 +201,7 @@ impl Shop {
         let (config, staff, secret) = config(folder.path(), settings);
         let clock = Arc::new(ManualClock::at(Timestamp::from_ms(START_MS)));
         let app = start(&config, &clock).await?;
-        let admin = AdminClient::new(&format!("http://{}", app.admin_address), &staff.admin)?;
+        let admin = tls::staff_client(&config, &app, &staff.admin)?;
         let signer = TokenSigner::with_defaults(secret.as_bytes()).unwrap();
         Ok(Self { app: Some(app), config, clock, admin, signer, staff, folder })
     }
@@ -220,7 +221,7 @@ impl Shop {
 
     /// A staff client with one of the roles.
     pub(crate) fn staff(&self, role: impl Fn(&Staff) -> &str) -> AdminClient {
-        AdminClient::new(&format!("http://{}", self.app().admin_address), role(&self.staff)).unwrap()
+        tls::staff_client(&self.config, self.app(), role(&self.staff)).unwrap()
     }
 
     /// Stops the server in order; [`start_again`](Self::start_again) brings it back.
@@ -232,7 +233,7 @@ impl Shop {
     pub(crate) async fn start_again(&mut self) -> anyhow::Result<()> {
         let app = start(&self.config, &self.clock).await?;
         assert!(app.ready_within(PATIENCE).await, "the stocks did not load");
-        self.admin = AdminClient::new(&format!("http://{}", app.admin_address), &self.staff.admin)?;
+        self.admin = tls::staff_client(&self.config, &app, &self.staff.admin)?;
         self.app = Some(app);
         Ok(())
     }
@@ -370,7 +371,7 @@ impl Shop {
 
     /// A connection to the staff's listener.
     pub(crate) async fn staff_line(&self) -> Line {
-        Line::connect(self.app().admin_address).await.unwrap()
+        tls::line(self.app().admin_address, &self.config.admin.tls).await.unwrap()
     }
 
     /// What the staff's `/metrics` says.
@@ -383,7 +384,7 @@ impl Shop {
     }
 
     pub(crate) async fn line(&self) -> Line {
-        Line::connect(self.address()).await.unwrap()
+        tls::line(self.address(), &self.config.server.tls).await.unwrap()
     }
 
     /// Sends these bytes and hears everything until the server closes, at most `patience`.

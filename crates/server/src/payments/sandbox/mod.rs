@@ -15,9 +15,7 @@ use choice::Told;
 pub(crate) use outbox::Sender;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::Context;
 use async_trait::async_trait;
 use axum::http::HeaderMap;
 use base64::Engine as _;
@@ -91,21 +89,18 @@ struct MessageData {
 }
 
 impl Sandbox {
-    /// A sandbox whose pages are under `public` and whose webhooks go to the server at `local`.
+    /// A sandbox whose pages are under `public` and whose webhooks go by `client` to the server at `local`.
     pub(super) fn new(
         secrets: Secrets,
         public: String,
         local: &str,
         clock: Arc<dyn Clock>,
-        timeout: Duration,
-    ) -> anyhow::Result<Self> {
-        // What it calls is this process: no proxy stands between.
-        let client = reqwest::Client::builder().no_proxy().timeout(timeout).build();
-        let client = client.context("the sandbox's HTTP client cannot be made")?;
+        client: reqwest::Client,
+    ) -> Self {
         let webhook = format!("{local}/api/flash-sales/payments/{NAME}/webhook");
         let secrets = Arc::new(secrets);
         let outbox = Arc::new(Outbox::new(client.clone(), webhook, Arc::clone(&secrets), Arc::clone(&clock)));
-        Ok(Self { secrets, public, client, outbox, clock })
+        Self { secrets, public, client, outbox, clock }
     }
 
     /// What delivers its webhooks.
