@@ -1,13 +1,21 @@
 //! The pages of buyers, compiled in: one file each on the wire, written from the parts in `web/`.
 
-use axum::http::HeaderValue;
+use std::io::Write as _;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
+    VARY, X_CONTENT_TYPE_OPTIONS,
 };
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use doorbuster_loadtest::TokenSigner;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -64,15 +72,15 @@ impl Site {
     }
 
     /// The sale page; with `payments` it leads to the provider.
-    pub(crate) fn sale_page(&self, payments: bool) -> Response {
+    pub(crate) fn sale_page(&self, payments: bool, asked: &HeaderMap) -> Response {
         let [sale, _] = self.written();
-        sale.with(&self.boot(payments))
+        sale.with(&self.boot(payments), asked)
     }
 
     /// The page of an order, whichever its address names: it asks for the order itself.
-    pub(crate) fn order_page(&self, payments: bool) -> Response {
+    pub(crate) fn order_page(&self, payments: bool, asked: &HeaderMap) -> Response {
         let [_, order] = self.written();
-        order.with(&self.boot(payments))
+        order.with(&self.boot(payments), asked)
     }
 
     fn written(&self) -> &[Page; 2] {
@@ -91,6 +99,16 @@ impl Site {
 pub(crate) struct Page {
     text: String,
     policy: HeaderValue,
+    /// As it was sent last.
+    sent: ArcSwapOption<Sent>,
+}
+
+/// A page with what the running server knows, which changes once or never.
+struct Sent {
+    boot: Value,
+    plain: Bytes,
+    /// The same for who takes gzip, a third as long.
+    gzip: Bytes,
 }
 
 impl Page {
@@ -105,20 +123,51 @@ impl Page {
         let text = lines.flat_map(|line| [line, "\n"]).collect::<String>();
         let text = text.replace(WORDS_MARK, &inside_script(&words(own).into()));
         let policy = policy(&text, captcha);
-        Self { text, policy }
+        Self { text, policy, sent: ArcSwapOption::empty() }
     }
 
-    fn with(&self, boot: &Value) -> Response {
-        let page = self.text.replace(BOOT, &inside_script(boot));
+    fn with(&self, boot: &Value, asked: &HeaderMap) -> Response {
+        let page = self.sent(boot);
+        let gzip = takes_gzip(asked);
         let headers = [
+            (VARY, HeaderValue::from_static("accept-encoding")),
             (CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
             (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
             (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
             (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
             (CONTENT_SECURITY_POLICY, self.policy.clone()),
         ];
-        (headers, page).into_response()
+        if gzip {
+            let encoded = [(CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
+            (headers, encoded, page.gzip.clone()).into_response()
+        } else {
+            (headers, page.plain.clone()).into_response()
+        }
     }
+
+    fn sent(&self, boot: &Value) -> Arc<Sent> {
+        if let Some(sent) = self.sent.load_full().filter(|sent| sent.boot == *boot) {
+            return sent;
+        }
+        let plain = self.text.replace(BOOT, &inside_script(boot)).into_bytes();
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+        // Writing to memory cannot fail.
+        let _ = gzip.write_all(&plain);
+        let gzip = gzip.finish().unwrap_or_default().into();
+        let sent = Arc::new(Sent { boot: boot.clone(), plain: plain.into(), gzip });
+        self.sent.store(Some(Arc::clone(&sent)));
+        sent
+    }
+}
+
+/// Whether an Accept-Encoding names gzip and does not refuse it.
+fn takes_gzip(asked: &HeaderMap) -> bool {
+    let texts = asked.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    texts.flat_map(|text| text.split(',')).any(|coding| {
+        let (name, quality) = coding.split_once(';').unwrap_or((coding, ""));
+        let refused = quality.trim().strip_prefix("q=").is_some_and(|q| q.trim().parse() == Ok(0.0));
+        name.trim().eq_ignore_ascii_case("gzip") && !refused
+    })
 }
 
 /// The words of both pages and of the page `own`: for each key English, French and Chinese.
@@ -163,11 +212,37 @@ mod tests {
 
     use super::*;
 
-    /// Most bytes of a page: with its few answers it stays below 50 KB.
-    const BYTES_MAX: usize = 48 * 1024;
+    /// Most bytes of a page on the wire: with its few answers it stays far below 50 KB.
+    const BYTES_MAX: usize = 20 * 1024;
 
-    /// The same where it shows a captcha of others, which is larger than the page.
-    const BYTES_MAX_CAPTCHA: usize = 50_000;
+    /// The same for who takes no gzip.
+    const BYTES_MAX_PLAIN: usize = 56 * 1024;
+
+    fn is_small(page: &Page) {
+        let sent = page.sent(&Value::Null);
+        assert!(sent.gzip.len() < BYTES_MAX, "the page has {} bytes", sent.gzip.len());
+        assert!(sent.plain.len() < BYTES_MAX_PLAIN, "the page has {} bytes", sent.plain.len());
+    }
+
+    #[test]
+    fn a_page_is_short_for_who_takes_that() {
+        let asked =
+            |text: &'static str| HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static(text))]);
+        for (text, takes) in [
+            ("gzip", true),
+            ("br, GZIP;q=0.5", true),
+            ("gzip;q=0", false),
+            ("gzip; q=0.0, br", false),
+            ("identity", false),
+            ("xgzip", false),
+            ("", false),
+        ] {
+            assert_eq!(takes_gzip(&asked(text)), takes, "{text}");
+            let page = Site::default().sale_page(false, &asked(text));
+            assert_eq!(page.headers().contains_key(CONTENT_ENCODING), takes, "{text}");
+            assert_eq!(page.headers()[VARY], "accept-encoding");
+        }
+    }
 
     /// What stands between `begin` and the next `"`, wherever it does.
     fn between<'a>(text: &'a str, begin: &str) -> BTreeSet<&'a str> {
@@ -218,7 +293,7 @@ mod tests {
             let page = Page::write(shell, own, None);
             let text = page.text.replace(BOOT, "{}");
             assert!(!text.contains("{{"), "a part of the {own} page is not there: {text}");
-            assert!(text.len() < BYTES_MAX, "the {own} page has {} bytes", text.len());
+            is_small(&page);
             let policy = page.policy.to_str().unwrap();
             assert_eq!(policy.matches("'sha256-").count(), 2, "{policy}");
             for loads in ["src=", "@import", "url(", " style=", " onclick=", "https://"] {
@@ -240,7 +315,7 @@ mod tests {
         let [sale, order] = policies(&site);
         let text = &site.written()[0].text;
         assert!(text.contains("widgetAnswer(") && !text.contains("{{captcha"), "{text}");
-        assert!(text.len() < BYTES_MAX_CAPTCHA, "the sale page has {} bytes", text.len());
+        is_small(&site.written()[0]);
         assert_eq!(sale.matches("https:").count(), 4, "{sale}");
         for directive in
             ["script-src 'sha256-", "style-src 'sha256-", "connect-src 'self' https://captcha.example;"]

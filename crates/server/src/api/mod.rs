@@ -115,12 +115,12 @@ pub(crate) fn router(engine: Arc<Engine>, desk: Desk, context: &CoreContext) -> 
         .with_state(state)
 }
 
-async fn sale_page(State(state): State<ApiState>) -> Response {
-    state.site.sale_page(state.payments.is_some())
+async fn sale_page(State(state): State<ApiState>, asked: HeaderMap) -> Response {
+    state.site.sale_page(state.payments.is_some(), &asked)
 }
 
-async fn order_page(State(state): State<ApiState>) -> Response {
-    state.site.order_page(state.payments.is_some())
+async fn order_page(State(state): State<ApiState>, asked: HeaderMap) -> Response {
+    state.site.order_page(state.payments.is_some(), &asked)
 }
 
 async fn nothing_here(id: RequestId) -> ApiError {

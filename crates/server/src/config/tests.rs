@@ -43,6 +43,8 @@ fn another_value(key: &Key) -> Value {
         (Kind::Duration, _) if key.name == "gate.captcha.timeout" => Value::String("4s".to_owned()),
         // A token that is over counts for no longer.
         (Kind::Duration, _) if key.name == "gate.jwt.leeway" => Value::String("4s".to_owned()),
+        // A turn is not shorter than the grace.
+        (Kind::Duration, _) if key.name == "gate.waiting_room.turn" => Value::String("4m".to_owned()),
         (Kind::Duration, _) => Value::String("77s".to_owned()),
         (Kind::Whole, Value::Integer(number)) => Value::Integer(number + 1),
         (Kind::Number, Value::Float(number)) => Value::Float(number / 2.0),
