@@ -52,8 +52,8 @@ struct Thread {
     wake: Notify,
     /// How many users it has.
     users: usize,
-    /// What each of them carries, where a sale token was got for each.
-    bearers: RefCell<Vec<HeaderValue>>,
+    /// The sale token that each of them carries, if any.
+    bearers: RefCell<Vec<Option<HeaderValue>>>,
 }
 
 /// One of a thread's connections.
@@ -288,7 +288,7 @@ impl Thread {
     /// The sale token that the user has got, or else an access token.
     fn bearer(&self, click: Click) -> HeaderValue {
         let plan = &self.campaign.plan;
-        if let Some(bearer) = self.bearers.borrow().get(click.user as usize / plan.threads) {
+        if let Some(Some(bearer)) = self.bearers.borrow().get(click.user as usize / plan.threads) {
             return bearer.clone();
         }
         let mut bearer = String::with_capacity(320);

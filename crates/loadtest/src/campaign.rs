@@ -17,6 +17,8 @@ pub(crate) struct Campaign {
     pub(crate) paths: Vec<Vec<Uri>>,
     /// Where sale tokens are got, by target; empty where the sale requires none.
     pub(crate) token_paths: Vec<Uri>,
+    /// Whether that is the sale's waiting room.
+    pub(crate) waiting_room: bool,
     /// The wall clock at the first possible click, for the tokens' `iat`.
     pub(crate) epoch_secs: u64,
     /// Set when nobody waits for the storm any more.

@@ -197,12 +197,14 @@ fn prepare(plan: Plan, targets: Vec<Target>, sale: &SaleView) -> Result<Campaign
             sale.items.iter().map(|item| path(target, "items", &item.item_id, "/purchase")).collect();
         paths.push(of_target?);
     }
-    let token_paths = match sale.token_required {
-        true => targets.iter().map(|target| path(target, "sales", &plan.sale_id, "/token")).collect(),
+    let tokens = if sale.waiting_room { "/waiting-room" } else { "/token" };
+    let token_paths = match sale.token_required || sale.waiting_room {
+        true => targets.iter().map(|target| path(target, "sales", &plan.sale_id, tokens)).collect(),
         false => Ok(Vec::new()),
     };
     Ok(Campaign {
         token_paths: token_paths?,
+        waiting_room: sale.waiting_room,
         items: sale.items.iter().map(|item| Arc::from(item.item_id.as_str())).collect(),
         epoch_secs: wall_clock_secs(),
         stop: AtomicBool::new(false),

@@ -83,6 +83,15 @@ async fn where_sale_tokens_are_required_every_user_gets_one_before_the_rush() {
     }
 }
 
+#[tokio::test]
+async fn users_wait_for_their_turn_and_who_is_not_let_in_hears_so() {
+    let shop = Shop::start(Fault::LetsInEveryThird).await;
+    let storm = storm_of(&shop).await.unwrap();
+    assert!(storm.pace.sale_tokens);
+    let heard = (storm.accepted.len(), storm.rejected["SOLD_OUT"], storm.rejected["TOKEN_REQUIRED"]);
+    assert_eq!(heard, (50, 117, 333));
+}
+
 async fn storm_of(shop: &Shop) -> Result<doorbuster_loadtest::Storm, StormError> {
     storm(shop.plan(), |_| {}).await
 }

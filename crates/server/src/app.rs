@@ -1,26 +1,26 @@
 //! Starts and stops everything.
 
+mod readiness;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
 use doorbuster_engine::clock::{Clock, SystemClock};
 use doorbuster_engine::engine::Shared;
-use doorbuster_engine::fault::BackendError;
 use doorbuster_engine::gate::Limits;
 use doorbuster_engine::observed::Observed;
+use doorbuster_engine::order::SaleId;
 use doorbuster_engine::room::Room;
-use doorbuster_engine::sale::{Catalog, Sale, SaleState};
-use doorbuster_engine::stock::BucketId;
+use doorbuster_engine::sale::Catalog;
+use doorbuster_engine::switches::RoomMode;
 use doorbuster_engine::workers::{
     Backends, Backpressure, Doorman, Expirer, LatePolicy, Rebuilder, Reconciler, Recorder, Releaser,
     Restocker, Running, SaleClock, Settler, Sweeper, Usher, Watch, WatchLimits, Watchdog, Worker, start,
 };
-use futures_util::future::{join, join_all};
 use tokio::sync::watch as signal;
 use tokio::task::JoinHandle;
 
@@ -35,6 +35,7 @@ use crate::pages::Site;
 use crate::payments::{Payments, Reached};
 use crate::siteverify::{Siteverify, Verdicts};
 use crate::tls::{Acceptors, LOOK_PAUSE, Renewer};
+pub use readiness::Readiness;
 
 /// How long the sandbox waits when nothing is to be told.
 const SANDBOX_PAUSE: Duration = Duration::from_millis(50);
@@ -68,75 +69,6 @@ pub struct App {
     site: Arc<Site>,
     opened: Opened,
     unready_delay: Duration,
-}
-
-/// Whether buyers should be sent here.
-#[derive(Default)]
-pub struct Readiness {
-    draining: AtomicBool,
-    /// Whether this process verifies tokens, and so needs a key.
-    gateway: bool,
-    /// Of this process's recorder, if it has one.
-    watchdog: Option<Arc<Watchdog>>,
-}
-
-/// Longest wait for one stage's answer: a probe that hears nothing knows less than one that hears who
-/// is silent. It is longer than the usual wait for a connection, whose end says more than this one's.
-const READY_ANSWER: Duration = Duration::from_secs(5);
-
-/// What a stage answers, or what is wrong with it.
-async fn in_time<T>(stage: &str, asked: impl Future<Output = Result<T, BackendError>>) -> Result<T, String> {
-    match tokio::time::timeout(READY_ANSWER, asked).await {
-        Ok(answer) => answer.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("{stage}: no answer within {} s", READY_ANSWER.as_secs())),
-    }
-}
-
-impl Readiness {
-    /// Why buyers should not be sent here now; empty when they should.
-    pub async fn reasons(&self, shared: &Shared) -> Vec<String> {
-        let mut reasons = Vec::new();
-        if self.draining.load(Ordering::Relaxed) {
-            reasons.push("the server is stopping".to_owned());
-        }
-        if self.gateway && shared.tokens.keys() == 0 {
-            reasons
-                .push("the identity provider's keys (gate.jwt.jwks_url) have not been read yet".to_owned());
-        }
-        let catalog = shared.catalog.load_full();
-        if self.gateway && !shared.sale_tokens.are_on() {
-            let open = catalog.sales().iter().filter(|it| it.terms.state != SaleState::Closed);
-            let locked = open.filter(|it| catalog.switches().entry(it.id).token);
-            reasons.extend(locked.map(|sale| {
-                format!("sale {} requires sale tokens, and this server has no secret for them: set gate.sale_tokens.secret_file, the same on every server", sale.id)
-            }));
-        }
-        // All are asked at once: several that are silent make the probe no slower than one.
-        let open = catalog.sales().iter().filter(|sale| sale.terms.state == SaleState::Open);
-        let stocks = join_all(open.map(|sale| not_selling(shared, sale)));
-        let (ledger, stocks) = join(in_time("ledger", shared.backends.ledger.positions()), stocks).await;
-        reasons.extend(ledger.err());
-        if let Err(error) = shared.backends.queue.accepting() {
-            reasons.push(error.to_string());
-        }
-        reasons.extend(shared.backpressure.cause());
-        reasons.extend(self.watchdog.as_ref().and_then(|watchdog| watchdog.complaint()));
-        reasons.extend(stocks.into_iter().flatten());
-        reasons
-    }
-}
-
-/// Why an open sale does not sell.
-async fn not_selling(shared: &Shared, sale: &Sale) -> Option<String> {
-    if let Some(fence) = &sale.fence {
-        return Some(format!("sale {} is being rebuilt: {}", sale.id, fence.reason));
-    }
-    let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
-    match in_time("stock", shared.backends.stock.level(bucket)).await {
-        Ok(Some(level)) if !level.loading && !level.fenced => None,
-        Ok(_) => Some(format!("the stock of sale {} is not loaded", sale.id)),
-        Err(reason) => Some(reason),
-    }
 }
 
 impl App {
@@ -181,7 +113,7 @@ impl App {
         measured.extend(renewer(&acceptors, &shared));
         let measured = measured.into_iter();
         let workers = start(measured.map(|(worker, idle)| (observed.worker(worker), idle)).collect());
-        let readiness = Readiness { draining: AtomicBool::new(false), gateway: bound.is_some(), watchdog };
+        let readiness = Readiness::new(bound.is_some(), watchdog);
         let verdicts = Arc::new(Verdicts::default());
         let siteverify = siteverify(config, &verdicts, &site)?;
         let (readiness, site) = (Arc::new(readiness), Arc::new(site));
@@ -250,6 +182,12 @@ impl App {
         &self.site
     }
 
+    /// Whether buyers of this sale wait until they are let in.
+    pub(crate) fn has_waiting_room(&self, sale: SaleId) -> bool {
+        let catalog = self.shared.catalog.load();
+        catalog.switches().room(sale).mode == RoomMode::On
+    }
+
     /// Waits until no open sale is being rebuilt, at most `patience`.
     pub async fn ready_within(&self, patience: Duration) -> bool {
         let mut look = tokio::time::interval(Duration::from_millis(10));
@@ -263,7 +201,7 @@ impl App {
 
     /// Not ready → stop accepting → drain → finish batches → close.
     pub async fn stop(self) {
-        self.readiness.draining.store(true, Ordering::Relaxed);
+        self.readiness.drain();
         // The timeout is the wait: nothing ever arrives.
         let _ = tokio::time::timeout(self.unready_delay, std::future::pending::<()>()).await;
         if let Some(public) = self.public

@@ -16,7 +16,7 @@ use doorbuster_wire::{
     AuditReport, ItemDetail, ItemView, Money, OrderRow, Page, PaymentRow, PurchaseAccepted, SaleDetail,
     SaleView,
 };
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, RETRY_AFTER};
 use hyper::service::service_fn;
@@ -81,6 +81,8 @@ pub(crate) enum Fault {
     RequiresTokens,
     /// Requires sale tokens, and gives none to one user.
     TokenForAllButOne,
+    /// Has a waiting room, and lets every third user in when they come back with their place.
+    LetsInEveryThird,
 }
 
 #[derive(Default)]
@@ -203,6 +205,11 @@ async fn serve(
         (&Method::POST, ["api", "flash-sales", "sales", "1", "token"]) => {
             sale_token(fault, &mut state.lock().unwrap(), &request)
         }
+        (&Method::POST, ["api", "flash-sales", "sales", "1", "waiting-room"]) => {
+            let user = user_of(&mut state.lock().unwrap(), &request).unwrap_or_default();
+            let shown = request.into_body().collect().await.map_or_else(|_| Bytes::new(), |it| it.to_bytes());
+            Some(waiting_room(&user, &shown))
+        }
         (&Method::GET, ["admin", "api", "sales", "1"]) => {
             Some(json(200, &sale_detail(&state.lock().unwrap())))
         }
@@ -253,11 +260,28 @@ fn sale_token(fault: Fault, state: &mut State, request: &Request<Incoming>) -> R
     Some(json(200, &token))
 }
 
+fn waiting_room(user: &str, shown: &[u8]) -> Response<Full<Bytes>> {
+    let place = format!("dbp1.{user}");
+    let shown: Option<Value> = serde_json::from_slice(shown).ok();
+    let is_back = match &shown {
+        Some(shown) if shown["place"] == place.as_str() => true,
+        Some(_) => return problem(400, "INVALID_REQUEST", None),
+        None => false,
+    };
+    let third = user.rsplit('-').next().and_then(|number| number.parse::<u32>().ok()).map(|it| it % 3);
+    if is_back && third == Some(0) {
+        return json(200, &json!({"saleId": "1", "status": "ADMITTED", "token": format!("dbs1.{user}")}));
+    }
+    json(200, &json!({"saleId": "1", "status": "WAITING", "place": place, "ahead": 5}))
+}
+
 fn purchase(fault: Fault, state: &mut State, item: &str, request: &Request<Incoming>) -> Reply {
     let Some(user) = user_of(state, request) else {
         return Some(problem(401, "UNAUTHENTICATED", None));
     };
-    if fault == Fault::RequiresTokens && !bearer(request).is_some_and(|token| token.starts_with("dbs1.")) {
+    if matches!(fault, Fault::RequiresTokens | Fault::LetsInEveryThird)
+        && !bearer(request).is_some_and(|token| token.starts_with("dbs1."))
+    {
         return Some(problem(403, "TOKEN_REQUIRED", None));
     }
     state.requests += 1;
@@ -433,6 +457,7 @@ fn sale_view(fault: Fault) -> SaleView {
         max_units_per_user: 1,
         payment_window_seconds: 600,
         captcha_required: false,
+        waiting_room: fault == Fault::LetsInEveryThird,
         token_required: matches!(fault, Fault::RequiresTokens | Fault::TokenForAllButOne),
         items: QUANTITIES.map(item).into(),
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use doorbuster_engine::clock::{Clock, SystemClock, Timestamp};
+use doorbuster_engine::order::SaleId;
 use doorbuster_loadtest::{AdminClient, Plan, Report, Shares, TokenSigner};
 use doorbuster_wire::{ItemDraft, SaleDetail, SaleDraft, SetSwitch};
 
@@ -172,12 +173,28 @@ fn draft(name: &str, units: u64, window: u64, now: Timestamp) -> SaleDraft {
 /// A sale that takes orders from those who have a sale token.
 async fn open_sale(admin: &AdminClient, draft: &SaleDraft) -> anyhow::Result<SaleDetail> {
     let sale = admin.create_sale(draft).await.context("the sale could not be created")?;
-    let (value, sale_id) = (Some("on".to_owned()), Some(sale.sale_id.clone()));
-    let locked = SetSwitch { value, sale_id, reason: "the demo has the gate on".to_owned() };
-    admin.set_switch("token_required", &locked).await.context("sale tokens could not be required")?;
+    turn(admin, &sale.sale_id, "token_required", "on").await?;
     let report = admin.preheat(&sale.sale_id).await.context("the sale could not be preheated")?;
     anyhow::ensure!(report.ok, "the preheated stock differs from the ledger");
     admin.open(&sale.sale_id).await.context("the sale could not be opened")
+}
+
+async fn turn(admin: &AdminClient, sale: &str, name: &str, value: &str) -> anyhow::Result<()> {
+    let (value, sale_id) = (Some(value.to_owned()), Some(sale.to_owned()));
+    let asked = SetSwitch { value, sale_id, reason: "the demo has the gate on".to_owned() };
+    admin.set_switch(name, &asked).await.with_context(|| format!("{name} could not be turned"))?;
+    Ok(())
+}
+
+/// Has the latecomers wait for what comes back, and waits until the gateway knows.
+async fn open_waiting_room(admin: &AdminClient, app: &App, sale: &str) -> anyhow::Result<()> {
+    turn(admin, sale, "room", "on").await?;
+    let sale: SaleId = sale.parse().context("the sale's id")?;
+    let mut look = tokio::time::interval(Duration::from_millis(50));
+    while !app.has_waiting_room(sale) {
+        look.tick().await;
+    }
+    Ok(())
 }
 
 /// The storm; most winners pay; some cancel, and latecomers buy what comes back. Who never pays keeps the
@@ -216,10 +233,11 @@ async fn storm_and_balance(
     ));
     let mut lived = winners_live_on(admin, &first, shares, &mut seen).await?;
     say(format!(
-        "done in {:.1} s; units that were cancelled come back, latecomers take them …",
+        "done in {:.1} s; units that were cancelled come back; latecomers wait until they are let in, and take them …",
         lived.wall.as_secs_f64()
     ));
     if latecomers > 0 && wait_for_returns(admin, &sale.sale_id).await? > 0 {
+        open_waiting_room(admin, app, &sale.sale_id).await?;
         let second = plan(args.users - latecomers, latecomers);
         let mut late = storm_with_progress(second.clone(), "latecomers").await?;
         lived.merge(winners_live_on(admin, &second, ALL_PAY, &mut late).await?);
