@@ -7,10 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use doorbuster_engine::clock::Timestamp;
+use doorbuster_engine::conformance::room;
 use doorbuster_engine::conformance::stock::{self, Bench};
 use doorbuster_engine::fault::{BackendError, Fault};
+use doorbuster_engine::order::{SaleId, UserId};
+use doorbuster_engine::room::{Asking, Moment, Openings, Place, RedisRoom, Room};
 use doorbuster_engine::stock::{RedisClock, RedisOptions, RedisStock, ReserveOutcome, Stock};
-use doorbuster_engine::stock_promises;
+use doorbuster_engine::{room_promises, stock_promises};
 use private_redis::sale;
 use private_redis::{Cluster, Server, Watched, free_port};
 
@@ -124,6 +128,19 @@ async fn a_user_with_the_documented_rights_is_enough_for_every_promise() {
         )*};
     }
     stock_promises!(tests);
+    macro_rules! room_tests {
+        ($($promise:ident),* $(,)?) => {$(
+            let name = |more: &str| format!("doorbuster:{}{more}:", stringify!($promise));
+            let address = url.clone();
+            let of = move |more: &str| -> Arc<dyn Room> {
+                let options = RedisOptions { prefix: name(more), ..RedisOptions::new(address.clone()) };
+                Arc::new(RedisRoom::new(&options, room::RULES).unwrap())
+            };
+            let first = of("");
+            room::$promise(&room::Bench { room: first, forget: Box::new(move || of("_anew")) }).await;
+        )*};
+    }
+    room_promises!(room_tests);
     // With the server's own clock, which is another command, and keys that expire.
     let redis = RedisStock::connect(RedisOptions::new(url.clone())).await.unwrap();
     sale::open(&redis, 3, 1).await;
@@ -139,6 +156,37 @@ async fn a_user_with_the_documented_rights_is_enough_for_every_promise() {
     let error = other.level(sale::BUCKET).await.unwrap_err();
     assert_eq!(error.fault, Fault::Permanent);
     assert_says(&error, &["lacks a right", "docs/running.md"]);
+}
+
+#[tokio::test]
+async fn a_waiting_room_loses_nobody_when_redis_is_killed_with_all_it_had() {
+    let mut server = Server::start(&[]);
+    let rooms = RedisRoom::new(&RedisOptions::new(server.url()), room::RULES).unwrap();
+    let opens_at = Timestamp::from_ms(1_800_000_000_000);
+    let moment = |s: i64| Moment { now: Timestamp::from_ms(opens_at.as_ms() + s * 1_000), opens_at };
+    let asks = |number: u64| {
+        let user = UserId::new(&format!("user {number}")).unwrap();
+        Asking { user, rank: None, returns: false }
+    };
+    let everybody: Vec<Asking> = (0..200).map(asks).collect();
+    let before = rooms.ask(SaleId(1), &everybody, moment(1)).await.unwrap();
+    server.kill();
+    assert!(rooms.ask(SaleId(1), &everybody, moment(2)).await.is_err());
+    server.start_again();
+
+    // They come back in any order, after somebody new; what they hold says which place they had.
+    rooms.ask(SaleId(1), &[asks(1_000)], moment(3)).await.unwrap();
+    let mut back = Vec::new();
+    for (asking, place) in everybody.iter().zip(&before).rev() {
+        let Place::Waiting { rank, .. } = place else { panic!("{place:?}") };
+        back.push(Asking { rank: Some(*rank), returns: true, ..asking.clone() });
+    }
+    rooms.ask(SaleId(1), &back, moment(4)).await.unwrap();
+    let openings = Openings { inside: 1_000, most: 1_000, per_minute: None };
+    assert_eq!(rooms.admit(SaleId(1), openings, moment(5)).await.unwrap().admitted_now, 0);
+    assert_eq!(rooms.ask(SaleId(1), &everybody, moment(6)).await.unwrap(), before);
+    let crowd = rooms.admit(SaleId(1), openings, moment(30)).await.unwrap();
+    assert_eq!((crowd.admitted_now, crowd.waiting), (201, 0));
 }
 
 /// What somebody who took over a gateway could say to Redis.

@@ -412,4 +412,34 @@ mod tests {
         assert_eq!(tokens.turn(SaleId(7), &sample::user(3)), turns[3]);
         assert_ne!(tokens.turn(SaleId(8), &sample::user(3)), turns[3]);
     }
+
+    /// Spearman's: 1 for the same order, -1 for the opposite one, about 0 for orders that know nothing of each other.
+    fn correlation_with_arrival(ranks: &[u64]) -> f64 {
+        let mut order: Vec<usize> = (0..ranks.len()).collect();
+        order.sort_by_key(|&user| ranks[user]);
+        let apart = |(place, &user): (usize, &usize)| (place as f64 - user as f64).powi(2);
+        let sum: f64 = order.iter().enumerate().map(apart).sum();
+        let count = ranks.len() as f64;
+        1.0 - 6.0 * sum / (count * (count * count - 1.0))
+    }
+
+    #[test]
+    fn places_in_a_waiting_room_know_nothing_of_who_came_first() {
+        let tokens = tokens(&[NEW]);
+        let draw = |sale, user| u64::from_be_bytes(tokens.draw((SaleId(sale), &sample::user(user))).unwrap());
+        for sale in 1..=20 {
+            let ranks: Vec<u64> = (0..1_000).map(|user| draw(sale, user)).collect();
+            // One in a thousand draws of a thousand is further from 0 than 0.104.
+            let correlation = correlation_with_arrival(&ranks);
+            assert!(correlation.abs() < 0.13, "sale {sale}: {correlation}");
+            let first_half = ranks.iter().filter(|rank| **rank < u64::MAX / 2).count();
+            assert!((420..580).contains(&first_half), "sale {sale}: {first_half} of 1,000");
+        }
+        // The same again, another in another sale, and none of it without the secret.
+        assert_eq!(draw(1, 5), draw(1, 5));
+        assert_ne!(draw(1, 5), draw(2, 5));
+        let other = SaleTokens::new([OLD], RULES).unwrap().draw((SaleId(1), &sample::user(5)));
+        assert_ne!(other, tokens.draw((SaleId(1), &sample::user(5))));
+        assert_eq!(SaleTokens::none().draw((SaleId(1), &sample::user(5))), None);
+    }
 }

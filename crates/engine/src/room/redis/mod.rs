@@ -7,7 +7,7 @@
 //! | `seen` | the same, by when they were seen |
 //! | `in` | those who were let in, by when their turn ends |
 //!
-//! Keys are named `{s<sale>.0}:room:<key>` behind the prefix: a right to the stock's keys is one to these.
+//! Keys are named `{r<sale>}:<key>` behind the prefix: in a cluster they may lie beside the stock of another sale.
 
 use async_trait::async_trait;
 use redis::Value;
@@ -47,7 +47,7 @@ impl RedisRoom {
         sale: SaleId,
         arguments: &[Vec<u8>],
     ) -> Result<Value, BackendError> {
-        let key = |name: &str| format!("{}{{s{sale}.0}}:room:{name}", self.prefix);
+        let key = |name: &str| format!("{}{{r{sale}}}:{name}", self.prefix);
         self.links.run(script, &["cfg", "wait", "seen", "in"].map(key), arguments).await
     }
 }
