@@ -49,7 +49,7 @@ function phase() {
 }
 
 async function newToken() {
-	S.run++; setToken(null); dropSaleToken();
+	S.run++; setToken(null); dropSaleToken(); S.startsAt = 0; // Another buyer may come sooner.
 	if (boot.demoToken) {
 		forget();
 		const r = await api("POST", "/demo/token");
@@ -64,7 +64,7 @@ function forget() {
 	S.orders = {}; S.notes = {}; S.line = null; write(K.intent); write(K.place); setOrder(null);
 }
 function signedIn() {
-	S.notes = {}; dropSaleToken();
+	S.notes = {}; dropSaleToken(); S.startsAt = 0;
 	keepFocus(E.sign, E.name);
 	findOrders(); getSaleToken();
 }
@@ -216,6 +216,8 @@ async function answer(a, { status, data, wait }) {
 		case "NOT_STARTED": {
 			const ms = Math.max(500, data.startsInMs || 0);
 			S.startsAt = now() + ms; syncClock();
+			// Whose level comes later waits by the countdown: nobody holds a button for half an hour.
+			if (ms > 10000 && now() >= S.opens) return end("nLater");
 			return a.early++ ? done() : later(a, "nSoon", ms + jitter(50, 400));
 		}
 		case "TOKEN_REQUIRED": case "CAPTCHA_REQUIRED": case "TOKEN_INVALID": case "TOKEN_MISMATCH": {
@@ -267,7 +269,7 @@ const soldOf = item => { const n = S.notes[item.itemId]; return n?.sold ? n.key 
 // Drawing, in place, so that focus and selection stay.
 function drawPhase() {
 	const p = phase(), before = p === "before";
-	if (S.phase && S.phase !== p) { if (p !== "before") say(t(p)); if (p === "open") saleIn(jitter(3000, 13000)); }
+	if (S.phase && S.phase !== p) { if (p !== "before") say(t(p)); if (p === "open") { saleIn(jitter(3000, 13000)); for (const id in S.notes) if (S.notes[id].key === "nLater") delete S.notes[id]; } }
 	S.phase = p;
 	E.phase.className = "card " + p;
 	put(E.phaseTitle, t(p));

@@ -8,7 +8,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use doorbuster_engine::clock::Timestamp;
-use doorbuster_engine::gate::{JwtKey, JwtKeys, JwtRules, JwtVerifier};
+use doorbuster_engine::gate::{JwtKey, JwtKeys, JwtRules, JwtVerifier, ProfileClaims};
+use doorbuster_engine::member::{Level, Levels, Region};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -30,14 +31,28 @@ pub(crate) fn run(bytes: &[u8]) {
     let keys = JwtKeys::new(vec![key]).expect("one key goes with itself");
     let now = Timestamp::from_ms(i64::try_from(NOW_S * 1_000).expect("is before the year 10000"));
 
-    if let Ok(user) = JwtVerifier::new(keys, rules).verify(&token, now) {
+    let profile = ProfileClaims { level: "level".into(), region: "region".into(), levels: levels() };
+    if let Ok(known) = JwtVerifier::new(keys, rules).reading(profile).verify(&token, now) {
+        let user = known.user;
         assert!(token.len() <= 2_048, "a token of {} bytes verified", token.len());
         let claims = well_signed(&token).expect("a badly signed token verified");
         assert!(claims_are_good(&claims), "verified with {claims}");
         assert_eq!(claims["sub"].as_str(), Some(user.as_str()));
         assert!((1..=128).contains(&user.as_str().len()), "{user:?}");
         assert!(!user.as_str().chars().any(char::is_control), "{user:?}");
+        // What stands twice says nothing, and by our own account the last of them counts.
+        let said = |name: &str| claims[name].as_str().unwrap_or_default().to_owned();
+        let (level, region) = (known.profile.level, known.profile.region);
+        assert!(level == Level(0) || level == levels().level(&said("level")), "{level:?} with {claims}");
+        assert!(
+            region.is_none() || region == Region::of(said("region").as_bytes()),
+            "{region:?} with {claims}"
+        );
     }
+}
+
+fn levels() -> Levels {
+    Levels::new(["silver", "gold"]).expect("two names that differ")
 }
 
 fn signed(claims: &[u8]) -> Vec<u8> {

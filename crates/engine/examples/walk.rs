@@ -112,7 +112,7 @@ impl World {
     async fn buy(&self, token: &str) -> PurchaseOutcome {
         let attempt = Attempt {
             item: ItemId(1),
-            caller: Caller { peer: std::net::Ipv4Addr::LOCALHOST.into(), forwarded: None },
+            caller: Caller { peer: std::net::Ipv4Addr::LOCALHOST.into(), forwarded: None, region: None },
             bearer: Some(token.as_bytes()),
             sale_token: None,
             idempotency_key: None,

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use crate::fault::BackendError;
 use crate::fault_points::FaultPoint;
 use crate::gate::{Attempt, Barred, Claim, Gate, GateParts, JwtVerifier, Limits, Refusal, Rooms, SaleTokens};
+use crate::member::Level;
 use crate::order::{OrderId, OrderPlaced, OrderStatus, Reservation, UserId};
 use crate::sale::Catalog;
 use crate::stock::{Batcher, BucketId, PAGE_MAX, ReserveOutcome, ReserveReply, ReserveRequest};
@@ -142,7 +143,11 @@ impl Engine {
     /// # Errors
     /// Why the gate lets the request go no further.
     pub fn admit(&self, attempt: &Attempt<'_>) -> Result<Claim, Refusal> {
-        self.gate.admit(attempt, || self.takes_orders())
+        let admitted = self.gate.admit(attempt, || self.takes_orders());
+        if let Err(Refusal::Shed(level)) = &admitted {
+            self.shared.backpressure.shedding().note(*level);
+        }
+        admitted
     }
 
     /// The other steps. Dropping this future changes nothing: what was admitted is placed to the
@@ -275,8 +280,10 @@ impl Engine {
         }
     }
 
-    fn takes_orders(&self) -> bool {
-        !self.shared.backpressure.is_on() && self.shared.backends.queue.accepting().is_ok()
+    /// From which level on orders are taken, if any are.
+    fn takes_orders(&self) -> Option<Level> {
+        let taken_from = self.shared.backpressure.taken_from()?;
+        self.shared.backends.queue.accepting().is_ok().then_some(taken_from)
     }
 
     /// Sets this core's flag; when the stock has moved, also reads anew who holds units.

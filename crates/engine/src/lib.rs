@@ -14,6 +14,7 @@ pub mod fault;
 pub mod fault_points;
 pub mod gate;
 pub mod ledger;
+pub mod member;
 pub mod my_orders;
 pub mod observed;
 pub mod operate;

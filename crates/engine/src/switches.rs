@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
+use crate::member::{EarlyAccess, Regions};
 use crate::order::{InvalidValue, SaleId};
 
 /// Shortest time that a switch can be set to: below, everybody would hear BUSY all the time.
@@ -22,6 +23,8 @@ pub enum SwitchName {
     CaptchaRequired,
     Room,
     RoomRate,
+    Regions,
+    EarlyAccess,
     PublishPause,
     StrikesMax,
     QueueLagMax,
@@ -48,10 +51,28 @@ pub enum SwitchKind {
     Time,
     /// `off`, `on` or `auto`.
     Room,
+    /// Regions with commas between, such as `DE,FR,AT`.
+    Regions,
+    /// Waits of levels and of everybody else, such as `gold=0s,silver=10m,*=30m`.
+    Waits,
+}
+
+impl SwitchKind {
+    /// What a switch of this kind takes, in words.
+    pub const fn takes(self) -> &'static str {
+        match self {
+            Self::OnOff => "on or off",
+            Self::Number => "a whole number",
+            Self::Time => "a time such as 30s",
+            Self::Room => "off, on or auto",
+            Self::Regions => "regions such as DE,FR,AT",
+            Self::Waits => "waits such as gold=0s,silver=10m,*=30m",
+        }
+    }
 }
 
 /// What a switch is set to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SwitchValue {
     /// On, or off.
     OnOff(bool),
@@ -61,15 +82,21 @@ pub enum SwitchValue {
     Time(Duration),
     /// A waiting room.
     Room(RoomMode),
+    /// Regions.
+    Regions(Regions),
+    /// How long behind the opening each level may buy.
+    Waits(EarlyAccess),
 }
 
 impl SwitchName {
     /// Every switch.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::TokenRequired,
         Self::CaptchaRequired,
         Self::Room,
         Self::RoomRate,
+        Self::Regions,
+        Self::EarlyAccess,
         Self::PublishPause,
         Self::StrikesMax,
         Self::QueueLagMax,
@@ -92,6 +119,8 @@ impl SwitchName {
             Self::CaptchaRequired => "captcha_required",
             Self::Room => "room",
             Self::RoomRate => "room_rate",
+            Self::Regions => "regions",
+            Self::EarlyAccess => "early_access",
             Self::PublishPause => "publish_pause",
             Self::StrikesMax => "strikes_max",
             Self::QueueLagMax => "queue_lag_max",
@@ -119,6 +148,10 @@ impl SwitchName {
                 "buyers of this sale wait until they are let in: always (on), or when more come than it can serve (auto)"
             }
             Self::RoomRate => "users a minute that are let in from this sale's waiting room; 0 is no limit",
+            Self::Regions => "only who is known to be in one of these regions buys in this sale",
+            Self::EarlyAccess => {
+                "how long behind this sale's opening each level of gate.levels may buy; * is everybody else"
+            }
             Self::PublishPause => "no new orders are taken in any sale; buyers hear BUSY",
             Self::StrikesMax => "who has so many unpaid orders in a sale buys no more in it; 0 bars nobody",
             Self::QueueLagMax => "BUSY while more orders than this wait to be recorded",
@@ -139,7 +172,15 @@ impl SwitchName {
 
     /// Whether it is turned for one sale at a time.
     pub const fn is_per_sale(self) -> bool {
-        matches!(self, Self::TokenRequired | Self::CaptchaRequired | Self::Room | Self::RoomRate)
+        matches!(
+            self,
+            Self::TokenRequired
+                | Self::CaptchaRequired
+                | Self::Room
+                | Self::RoomRate
+                | Self::Regions
+                | Self::EarlyAccess
+        )
     }
 
     /// What it can be set to.
@@ -148,6 +189,8 @@ impl SwitchName {
             Self::TokenRequired | Self::CaptchaRequired | Self::PublishPause => SwitchKind::OnOff,
             Self::OutboxAgeMax | Self::LedgerSilenceMax => SwitchKind::Time,
             Self::Room => SwitchKind::Room,
+            Self::Regions => SwitchKind::Regions,
+            Self::EarlyAccess => SwitchKind::Waits,
             Self::StrikesMax
             | Self::RoomRate
             | Self::QueueLagMax
@@ -194,6 +237,8 @@ impl SwitchName {
                 "auto" => Ok(SwitchValue::Room(RoomMode::Automatic)),
                 _ => Err(InvalidValue("it is set to off, on or auto")),
             },
+            SwitchKind::Regions => text.parse().map(SwitchValue::Regions),
+            SwitchKind::Waits => text.parse().map(SwitchValue::Waits),
         }
     }
 
@@ -320,6 +365,22 @@ impl Switches {
         RoomSwitch { mode, per_minute }
     }
 
+    /// The regions that this sale is for, where it is not for all.
+    pub fn regions(&self, sale: SaleId) -> Option<&Regions> {
+        match self.turned.get(&(SwitchName::Regions, sale)) {
+            Some(SwitchValue::Regions(regions)) => Some(regions),
+            _ => None,
+        }
+    }
+
+    /// How long behind this sale's opening each level may buy, where that differs.
+    pub fn early_access(&self, sale: SaleId) -> Option<&EarlyAccess> {
+        match self.turned.get(&(SwitchName::EarlyAccess, sale)) {
+            Some(SwitchValue::Waits(waits)) => Some(waits),
+            _ => None,
+        }
+    }
+
     /// Whether no new orders are taken, in any sale.
     pub fn is_paused(&self) -> bool {
         self.turned.get(&(SwitchName::PublishPause, SaleId(0))) == Some(&SwitchValue::OnOff(true))
@@ -364,6 +425,10 @@ mod tests {
                 }
                 SwitchKind::Room => (&["off", "on", "auto"], &["", "ON", "automatic", "1"]),
                 SwitchKind::Time => (&["30s", "24h"], &["", "30", "0s", "999ms", "25h", "-1s", "on"]),
+                SwitchKind::Regions => (&["DE", "DE,FR,AT"], &["", "de", "DE,", "DE, FR", "on", "*"]),
+                SwitchKind::Waits => {
+                    (&["*=0s", "gold=0s,*=30m"], &["", "30m", "gold=0s", "*=8days", "*=30", "*=1s,*=1s"])
+                }
             };
             for text in good {
                 assert!(name.value(text).is_ok(), "{name} {text}");
@@ -385,6 +450,8 @@ mod tests {
             turned("user_rate", None, "0"),
             turned("outbox_age_max", None, "5s"),
             turned("publish_pause", None, "on"),
+            turned("regions", Some(7), "DE,FR"),
+            turned("early_access", Some(7), "*=30m"),
             turned("of_a_newer_version", None, "on"),
             turned("address_rate", None, "of a newer version"),
         ]);
@@ -408,6 +475,9 @@ mod tests {
         assert_eq!(rooms.entry(SaleId(8)), Entry { token: false, captcha: false, room: RoomMode::Automatic });
         assert_eq!(rooms.room(SaleId(8)).per_minute, Some(600));
         assert_eq!(rooms.room(SaleId(9)), RoomSwitch::default());
+        assert_eq!(switches.regions(SaleId(7)), "DE,FR".parse().ok().as_ref());
+        assert_eq!(switches.early_access(SaleId(7)), "*=30m".parse().ok().as_ref());
+        assert!(switches.regions(SaleId(8)).is_none() && switches.early_access(SaleId(8)).is_none());
         assert!(switches.is_paused() && !Switches::default().is_paused());
     }
 }

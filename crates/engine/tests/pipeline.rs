@@ -12,8 +12,9 @@ use doorbuster_engine::clock::{Clock, ManualClock};
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::engine::PurchaseOutcome;
 use doorbuster_engine::fault::{BackendError, Fault, Layer};
-use doorbuster_engine::gate::Refusal;
+use doorbuster_engine::gate::{BadToken, ProfileClaims, Refusal};
 use doorbuster_engine::ledger::CancelOutcome;
+use doorbuster_engine::member::{Level, Levels};
 use doorbuster_engine::my_orders::BeginPaymentOutcome;
 use doorbuster_engine::operate::{DifferencesReport, RebuildReport};
 use doorbuster_engine::order::{Epoch, ItemId, OrderStatus, RejectReason, SaleId, Units};
@@ -21,8 +22,8 @@ use doorbuster_engine::sale::LoaderToken;
 use doorbuster_engine::stock::{
     Batcher, BatcherLimits, BucketId, LoadPage, ReadBack, ReserveOutcome, ReserveReply, ReserveRequest,
 };
-use doorbuster_engine::workers::{Difference, Step};
-use support::{FIRST, Publishing, SALE, WINDOW, World, accepted, attempt};
+use doorbuster_engine::workers::{Backpressure, Difference, Shedding, Step, WatchLimits, Worker};
+use support::{FIRST, Publishing, SALE, WINDOW, World, accepted, attempt, token_of_level, verifier};
 
 fn lost(fault: Fault) -> BackendError {
     BackendError::new(Layer::Stock, fault, "lost, says the test")
@@ -606,4 +607,54 @@ async fn a_step_that_two_orders_have_is_a_difference() {
     let report = world.operations().differences(SALE, Duration::from_secs(20)).await.unwrap();
     let DifferencesReport::Compared { differences, .. } = report else { panic!("{report:?}") };
     assert!(differences.contains(&Difference::SameStep(1)), "{differences:?}");
+}
+
+#[tokio::test]
+async fn while_orders_pile_up_the_nearest_to_the_shop_are_taken_longest() {
+    let levels = Levels::new(["silver", "gold"]).unwrap();
+    let claims = ProfileClaims { level: "level".to_owned(), levels, ..ProfileClaims::default() };
+    let world = World::with(|shared| {
+        shared.backpressure = Arc::new(Backpressure::shedding_by(Shedding::new(70, Level(2))));
+        shared.tokens = Arc::new(verifier().reading(claims));
+    })
+    .await;
+    world.sale(100, 1).await;
+    let mut watch = world.watch_within(WatchLimits { queue_lag_max: 20, ..WatchLimits::default() });
+    let buy = async |user: &str, level: &str| {
+        let token = token_of_level(user, level, world.clock.now());
+        world.engine.purchase(attempt(&token, None, 1)).await
+    };
+    let busy = |level| PurchaseOutcome::Refused(Refusal::Shed(Level(level)));
+    let mut waiting = 0;
+    // So many orders wait to be recorded, at most 20; whose further ones are refused?
+    for (orders, shed) in [(13, &[][..]), (14, &[0]), (16, &[0]), (17, &[0, 1]), (20, &[0, 1])] {
+        while waiting < orders {
+            accepted(buy(&format!("early-{waiting}"), "gold").await);
+            waiting += 1;
+        }
+        watch.step().await.unwrap();
+        for (level, name) in [(0, ""), (0, "platin"), (1, "silver"), (2, "gold")] {
+            // Who comes through is told that nothing is no quantity.
+            let token = token_of_level("somebody", name, world.clock.now());
+            let said = world.engine.purchase(attempt(&token, None, 0)).await;
+            let unfit = PurchaseOutcome::Refused(Refusal::InvalidQuantity { limit: Units(1) });
+            let expected = if shed.contains(&level) { busy(level) } else { unfit };
+            assert_eq!(said, expected, "{name:?} with {orders}");
+        }
+        let bad = world.engine.purchase(attempt("not.a.token", None, 1)).await;
+        assert_eq!(bad, PurchaseOutcome::Refused(Refusal::BadToken(BadToken::Invalid)));
+    }
+    accepted(buy("early-20", "gold").await);
+    watch.step().await.unwrap();
+    for token in ["not.a.token", &token_of_level("gilt", "gold", world.clock.now())] {
+        let said = world.engine.purchase(attempt(token, None, 1)).await;
+        assert_eq!(said, PurchaseOutcome::Refused(Refusal::Busy), "nobody's signature is checked");
+    }
+    let shedding = world.engine.shared().backpressure.shedding();
+    assert_eq!(shedding.counts().collect::<Vec<_>>(), [8, 2]);
+
+    while world.record().await != Step::Idle {}
+    watch.step().await.unwrap();
+    accepted(buy("nobody's member", "").await);
+    world.finish().await;
 }

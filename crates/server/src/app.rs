@@ -18,8 +18,8 @@ use doorbuster_engine::room::Room;
 use doorbuster_engine::sale::Catalog;
 use doorbuster_engine::switches::RoomMode;
 use doorbuster_engine::workers::{
-    Backends, Backpressure, Doorman, Expirer, LatePolicy, Rebuilder, Reconciler, Recorder, Releaser,
-    Restocker, Running, SaleClock, Settler, Sweeper, Usher, Watch, WatchLimits, Watchdog, Worker, start,
+    Backends, Doorman, Expirer, LatePolicy, Rebuilder, Reconciler, Recorder, Releaser, Restocker, Running,
+    SaleClock, Settler, Sweeper, Usher, Watch, WatchLimits, Watchdog, Worker, start,
 };
 use tokio::sync::watch as signal;
 use tokio::task::JoinHandle;
@@ -125,6 +125,7 @@ impl App {
             payments,
             siteverify,
             tls: acceptors.public.clone(),
+            region_header: config.region_header(),
         };
         let public = bound.map(|bound| hot::start(bound, &config.server, &front)).transpose();
         let public = public.context("a thread of the public listener cannot be started")?;
@@ -223,7 +224,7 @@ fn shared(backends: Backends, config: &Config) -> anyhow::Result<Shared> {
     Ok(Shared {
         backends,
         catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
-        backpressure: Arc::new(Backpressure::default()),
+        backpressure: Arc::new(config.backpressure()),
         tokens: Arc::new(identity::verifier(config)?),
         sale_tokens: Arc::new(config.sale_tokens()?),
         limits: Arc::new(config.limits()),

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 mod backends;
 mod captcha;
+mod eligibility;
 mod events;
 mod jwt;
 pub(crate) mod keys;
@@ -159,6 +160,9 @@ pub struct Gate {
     #[schemars(with = "DurationText")]
     pub ledger_silence_max: Duration,
     pub strikes_max: u32,
+    pub levels: Vec<String>,
+    pub shed_from_percent: u32,
+    pub region_header: String,
     pub jwt: Jwt,
     pub sale_tokens: SaleTokens,
     pub waiting_room: WaitingRoom,
@@ -310,6 +314,7 @@ impl Config {
         wrong.extend(self.impossible_rooms());
         wrong.extend(self.impossible_captcha());
         wrong.extend(self.impossible_limits());
+        wrong.extend(self.impossible_eligibility());
         wrong.extend(self.impossible_events());
         wrong.extend(self.impossible_tls());
         if self.server.listen == self.admin.listen && self.server.listen.port() != 0 {

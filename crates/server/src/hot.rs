@@ -16,13 +16,14 @@ use std::time::Duration;
 
 use doorbuster_engine::engine::Shared;
 use doorbuster_engine::room::Room;
+use hyper::header::HeaderName;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 
 use crate::config::Server;
 use crate::metrics::CoreFigures;
 use crate::tls::Acceptor;
-pub(crate) use answering::{Peer, X_FORWARDED_FOR, forwarded, limit_headers};
+pub(crate) use answering::{Peer, X_FORWARDED_FOR, forwarded, limit_headers, region};
 
 /// Connections that may wait in the kernel to be accepted.
 pub(crate) const BACKLOG: i32 = 4_096;
@@ -46,6 +47,7 @@ pub(crate) struct CoreContext {
     pub(crate) readiness: Arc<crate::app::Readiness>,
     pub(crate) payments: Option<Arc<crate::payments::Payments>>,
     pub(crate) siteverify: Option<Arc<crate::siteverify::Siteverify>>,
+    pub(crate) region_header: Option<HeaderName>,
     pub(crate) places: Arc<core::Places>,
     pub(crate) tls: Option<Acceptor>,
     pub(crate) stop: watch::Receiver<bool>,
@@ -93,6 +95,8 @@ pub(crate) struct Front {
     pub(crate) siteverify: Option<Arc<crate::siteverify::Siteverify>>,
     /// What begins its connections, where they are encrypted.
     pub(crate) tls: Option<Acceptor>,
+    /// In which proxies say where a client is.
+    pub(crate) region_header: Option<HeaderName>,
 }
 
 /// Starts to serve on a bound address.
@@ -122,6 +126,7 @@ pub(crate) fn start(bound: Bound, config: &Server, front: &Front) -> io::Result<
             readiness: Arc::clone(&front.readiness),
             payments: front.payments.clone(),
             siteverify: front.siteverify.clone(),
+            region_header: front.region_header.clone(),
             places: Arc::clone(&places),
             tls: front.tls.clone(),
             stop: stop.subscribe(),

@@ -34,7 +34,7 @@ pub(crate) fn verifier(config: &Config) -> anyhow::Result<JwtVerifier> {
         leeway: jwt.leeway,
         lifetime_max: jwt.lifetime_max,
     };
-    Ok(JwtVerifier::new(config.jwt_keys()?, rules))
+    Ok(JwtVerifier::new(config.jwt_keys()?, rules).reading(config.profile_claims()))
 }
 
 /// How often the set of keys was read, by what came of it.

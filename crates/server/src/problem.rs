@@ -35,7 +35,7 @@ words! {
     UNAUTHENTICATED = 401, "Not signed in", "The request needs a valid access token in `Authorization: Bearer`. Sign in again and repeat it.";
     FORBIDDEN = 403, "Not allowed", "This token's role does not allow the operation.";
     NOT_STARTED = 403, "Not started", "The sale has not begun. Try again when it opens.";
-    NOT_ELIGIBLE = 403, "Not eligible", "You may not buy in this sale any more: too many of your orders in it were not paid.";
+    NOT_ELIGIBLE = 403, "Not eligible", "You may not buy in this sale.";
     TOKEN_REQUIRED = 403, "Sale token required", "This sale needs a sale token: get one at its /token and send it as `Doorbuster-Sale-Token`.";
     CAPTCHA_REQUIRED = 403, "Captcha required", "This sale gives a token for a captcha: get its /challenge, and send the answer with the request for the token.";
     TOKEN_INVALID = 403, "Sale token not good", "The sale token is not good for this sale at this time. Get a new one.";

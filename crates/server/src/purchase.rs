@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::engine::{Engine, PurchaseOutcome};
-use doorbuster_engine::gate::{Attempt, BadToken, Caller, Claim, Refusal, TooOften, Wish};
+use doorbuster_engine::gate::{Attempt, BadToken, Caller, Claim, Ineligible, Refusal, TooOften, Wish};
 use doorbuster_engine::order::{ItemId, SaleId};
 use doorbuster_wire::{JsonScalar, Problem, PurchaseAccepted};
 use serde::Deserialize;
@@ -275,14 +275,20 @@ fn refused(refusal: Refusal, id: RequestId) -> Answer {
             let (problem, seconds) = not_started(opens_at, Duration::from_millis(starts_in_ms));
             Answer::problem(problem, id).retry_after(seconds)
         }
-        Refusal::NotEligible => Answer::problem(problem::NOT_ELIGIBLE.problem(), id),
+        Refusal::NotEligible(why) => Answer::problem(not_eligible(why), id),
+        Refusal::NotYet { opens_at, starts_in_ms } => {
+            let (problem, seconds) = not_started(opens_at, Duration::from_millis(starts_in_ms));
+            let detail =
+                "The sale has begun for some; your time to buy comes later. Try again then.".to_owned();
+            Answer::problem(Problem { detail, ..problem }, id).retry_after(seconds)
+        }
         Refusal::SaleTokenRequired => Answer::problem(problem::TOKEN_REQUIRED.problem(), id),
         Refusal::RoomRequired(sale) => Answer::problem(wait_first(sale), id),
         Refusal::CaptchaRequired => Answer::problem(problem::CAPTCHA_REQUIRED.problem(), id),
         Refusal::BadSaleToken => Answer::problem(problem::TOKEN_INVALID.problem(), id),
         Refusal::SaleTokenMismatch => Answer::problem(problem::TOKEN_MISMATCH.problem(), id),
         Refusal::NotReady => Answer::problem(problem::NOT_READY.problem(), id).retry_after(1),
-        Refusal::Busy => Answer::problem(problem::BUSY.problem(), id).retry_after(2),
+        Refusal::Busy | Refusal::Shed(_) => Answer::problem(problem::BUSY.problem(), id).retry_after(2),
         Refusal::TooOften(limited) => {
             let answer = Answer::problem(problem::RATE_LIMITED.problem(), id);
             Answer { limited: Some(limited), ..answer }.retry_after(jittered(limited))
@@ -323,6 +329,16 @@ pub(crate) fn not_started(opens_at: Timestamp, wait: Duration) -> (Problem, u32)
         .with("opensAt", JsonScalar::Text(views::time(opens_at)))
         .with("startsInMs", JsonScalar::Integer(ms));
     (problem, seconds)
+}
+
+/// Why a user may not buy in a sale. Nothing of it is about anybody else.
+pub(crate) fn not_eligible(why: Ineligible) -> Problem {
+    problem::NOT_ELIGIBLE.because(match why {
+        Ineligible::Strikes => {
+            "You may not buy in this sale any more: too many of your orders in it were not paid."
+        }
+        Ineligible::Region => "This sale is for certain regions, and yours is none of them or is not known.",
+    })
 }
 
 /// Seconds until the next request is allowed, and a few more: not all who wait come back at once.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::gate::{SaleToken, SaleTokens, solve};
+use doorbuster_engine::member::Profile;
 use doorbuster_engine::order::UserId;
 use doorbuster_wire::SetSwitch;
 use futures_util::future::join_all;
@@ -78,6 +79,7 @@ fn made(sale: &Sale, user: &str, begins: Timestamp, ends: Timestamp) -> String {
         ends,
         captcha: false,
         let_in: false,
+        profile: Profile::default(),
     };
     tokens.sign(&said).unwrap()
 }

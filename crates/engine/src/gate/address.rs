@@ -11,6 +11,8 @@ pub struct Caller<'a> {
     pub peer: IpAddr,
     /// All `X-Forwarded-For` headers in their order, with commas between.
     pub forwarded: Option<&'a [u8]>,
+    /// The header in which a proxy says where the client is.
+    pub region: Option<&'a [u8]>,
 }
 
 /// The client's address: the peer, unless it is a proxy of ours; then the last hop of `X-Forwarded-For` that
@@ -63,7 +65,8 @@ mod tests {
 
     fn client(peer: &str, forwarded: Option<&str>) -> String {
         let proxies: Vec<IpNet> = ["10.0.0.0/8", "fd00::/8"].iter().map(|net| net.parse().unwrap()).collect();
-        let caller = Caller { peer: peer.parse().unwrap(), forwarded: forwarded.map(str::as_bytes) };
+        let caller =
+            Caller { peer: peer.parse().unwrap(), forwarded: forwarded.map(str::as_bytes), region: None };
         client_of(caller, &proxies).to_string()
     }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Challenge, Gate, SaleToken};
+use super::{Challenge, Gate, Ineligible, SaleToken};
 use crate::clock::Timestamp;
+use crate::member::Known;
 use crate::order::{SaleId, UserId};
 use crate::sale::{Catalog, Sale, SaleState};
 use crate::switches::RoomMode;
@@ -42,8 +43,8 @@ pub enum NotIssued {
     },
     /// The sale is over.
     Ended,
-    /// The user may not buy in this sale any more.
-    NotEligible,
+    /// The user may not buy in this sale.
+    NotEligible(Ineligible),
     /// The sale gives them to those who are let in from its waiting room.
     RoomRequired,
     /// The sale requires a captcha first.
@@ -55,24 +56,32 @@ pub enum NotIssued {
 }
 
 impl Gate {
-    /// A sale token for a user who was verified.
+    /// A sale token for a user who was verified. Early access waits for no token, nor does a token wait for it.
     ///
     /// # Errors
     /// [`NotIssued`], when there is none to be had now.
     pub fn issue_sale_token(
         &self,
         sale: SaleId,
-        user: &UserId,
+        known: &Known,
         answer: CaptchaAnswer<'_>,
     ) -> Result<IssuedToken, NotIssued> {
-        let catalog = self.catalog.load();
-        let (sale, now) = self.entitled(&catalog, sale, user)?;
+        let (catalog, user) = (self.catalog.load(), &known.user);
+        let (sale, now) = self.entitled(&catalog, sale, known)?;
         let captcha = catalog.switches().entry(sale.id).captcha;
         if captcha {
             self.take_captcha((sale.id, user), answer)?;
         }
         let ends = now.plus(self.sale_tokens.rules().lifetime).min(sale.terms.closes_at);
-        let token = SaleToken { sale: sale.id, user, begins: now, ends, captcha, let_in: false };
+        let token = SaleToken {
+            sale: sale.id,
+            user,
+            begins: now,
+            ends,
+            captcha,
+            let_in: false,
+            profile: known.profile,
+        };
         let token = self.sale_tokens.sign(&token).ok_or(NotIssued::Off)?;
         Ok(IssuedToken { token, ends })
     }
@@ -82,9 +91,9 @@ impl Gate {
     ///
     /// # Errors
     /// [`NotIssued`], when no answer would give one now.
-    pub fn needs_captcha(&self, sale: SaleId, user: &UserId) -> Result<bool, NotIssued> {
+    pub fn needs_captcha(&self, sale: SaleId, known: &Known) -> Result<bool, NotIssued> {
         let catalog = self.catalog.load();
-        let (sale, _) = self.entitled(&catalog, sale, user)?;
+        let (sale, _) = self.entitled(&catalog, sale, known)?;
         Ok(catalog.switches().entry(sale.id).captcha)
     }
 
@@ -93,11 +102,12 @@ impl Gate {
         &self,
         catalog: &'c Catalog,
         sale: SaleId,
-        user: &UserId,
+        known: &Known,
     ) -> Result<(&'c Sale, Timestamp), NotIssued> {
-        let (sale, now) = self.eligible(catalog, sale, user)?;
+        let (sale, now) = self.for_sale(catalog, sale, known)?;
         let rules = self.sale_tokens.rules();
-        let turn = sale.terms.opens_at.minus(rules.issue_before).plus(self.sale_tokens.turn(sale.id, user));
+        let turn =
+            sale.terms.opens_at.minus(rules.issue_before).plus(self.sale_tokens.turn(sale.id, &known.user));
         // However the times are set, nobody waits for a token when the sale is open.
         let turn = turn.min(sale.terms.opens_at);
         if now < turn {
@@ -110,11 +120,11 @@ impl Gate {
     }
 
     /// The sale and the stock's time, when this user may buy in it some day.
-    pub(super) fn eligible<'c>(
+    pub(super) fn for_sale<'c>(
         &self,
         catalog: &'c Catalog,
         sale: SaleId,
-        user: &UserId,
+        known: &Known,
     ) -> Result<(&'c Sale, Timestamp), NotIssued> {
         let sale = catalog.sale(sale).ok_or(NotIssued::NoSale)?;
         let now = self.clock.now().ahead_by(catalog.stock_ahead_ms());
@@ -124,9 +134,7 @@ impl Gate {
         if !self.sale_tokens.are_on() {
             return Err(NotIssued::Off);
         }
-        if self.barred.has(sale.id, user) {
-            return Err(NotIssued::NotEligible);
-        }
+        self.eligible(catalog.switches(), sale.id, known).map_err(NotIssued::NotEligible)?;
         Ok((sale, now))
     }
 

@@ -1,6 +1,7 @@
 //! Access tokens: JWTs after RFC 8725. The algorithm is the key's, never the header's.
 
 mod keys;
+mod profile;
 mod verified;
 
 use std::sync::OnceLock;
@@ -11,8 +12,10 @@ use arc_swap::ArcSwap;
 use serde::Deserialize;
 
 use crate::clock::Timestamp;
+use crate::member::{Known, Levels};
 use crate::order::UserId;
 pub use keys::{JwtAlgorithm, JwtKey, JwtKeys, NotAnAlgorithm, ReadJwks, UnusableKey};
+pub use profile::ProfileClaims;
 use verified::{Name, Verified};
 
 /// Longest token, in bytes.
@@ -82,6 +85,7 @@ struct Span {
 pub struct JwtVerifier {
     keys: ArcSwap<Generation>,
     rules: JwtRules,
+    profile: ProfileClaims,
     /// Whether a token named a key that is not known.
     unknown: AtomicBool,
     /// Made when the first public key has verified something.
@@ -98,7 +102,19 @@ impl JwtVerifier {
     /// A verifier for tokens signed with one of `keys`.
     pub fn new(keys: JwtKeys, rules: JwtRules) -> Self {
         let keys = ArcSwap::from_pointee(Generation { number: 0, keys });
-        Self { keys, rules, unknown: AtomicBool::new(false), verified: OnceLock::new() }
+        let (profile, unknown) = (ProfileClaims::default(), AtomicBool::new(false));
+        Self { keys, rules, profile, unknown, verified: OnceLock::new() }
+    }
+
+    /// The same, which also reads what these claims say of a user.
+    #[must_use]
+    pub fn reading(self, profile: ProfileClaims) -> Self {
+        Self { profile, ..self }
+    }
+
+    /// The levels that users may have.
+    pub fn levels(&self) -> &Levels {
+        &self.profile.levels
     }
 
     /// Takes other keys from now on. A token that was verified before is verified anew.
@@ -121,7 +137,7 @@ impl JwtVerifier {
     ///
     /// # Errors
     /// [`BadToken`], in words that help no forger.
-    pub fn verify(&self, token: &[u8], now: Timestamp) -> Result<UserId, BadToken> {
+    pub fn verify(&self, token: &[u8], now: Timestamp) -> Result<Known, BadToken> {
         self.verify_if(token, now, || Ok(()))
     }
 
@@ -135,27 +151,27 @@ impl JwtVerifier {
         token: &[u8],
         now: Timestamp,
         may_check: impl FnOnce() -> Result<(), E>,
-    ) -> Result<UserId, E> {
+    ) -> Result<Known, E> {
         if token.len() > TOKEN_MAX {
             return Err(BadToken::Invalid.into());
         }
         let set = self.keys.load();
         let name = set.keys.are_public().then(|| Name::of(token));
         let known = name.zip(self.verified.get());
-        if let Some((user, span)) = known.and_then(|(name, verified)| verified.get(name, set.number)) {
+        if let Some((known, span)) = known.and_then(|(name, verified)| verified.get(name, set.number)) {
             self.in_time(span, now)?;
-            return Ok(user);
+            return Ok(known);
         }
         let key = self.key_of(token, &set.keys)?;
         if name.is_some() {
             may_check()?;
         }
-        let (user, span) = self.read(token, key)?;
+        let (known, span) = self.read(token, key)?;
         self.in_time(span, now)?;
         if let Some(name) = name {
-            self.verified.get_or_init(Verified::default).put(name, set.number, user.clone(), span);
+            self.verified.get_or_init(Verified::default).put(name, set.number, known.clone(), span);
         }
-        Ok(user)
+        Ok(known)
     }
 
     /// The one key that may have signed the token; its `kid` is believed for no more than this.
@@ -175,7 +191,7 @@ impl JwtVerifier {
     }
 
     /// What a token says that this key has signed.
-    fn read(&self, token: &[u8], key: &JwtKey) -> Result<(UserId, Span), BadToken> {
+    fn read(&self, token: &[u8], key: &JwtKey) -> Result<(Known, Span), BadToken> {
         let decoded = jsonwebtoken::decode::<Claims>(token, &key.key, &key.validation)
             .map_err(|_| BadToken::Invalid)?;
         let plain_type = decoded
@@ -193,7 +209,8 @@ impl JwtVerifier {
         }
         let subject = claims.sub.as_str().ok_or(BadToken::Subject)?;
         let user = UserId::new(subject).map_err(|_| BadToken::Subject)?;
-        Ok((user, Span { begins: claims.iat.max(claims.nbf.unwrap_or(0)), ends: claims.exp }))
+        let span = Span { begins: claims.iat.max(claims.nbf.unwrap_or(0)), ends: claims.exp };
+        Ok((Known { user, profile: self.profile.read(token) }, span))
     }
 
     fn in_time(&self, span: Span, now: Timestamp) -> Result<(), BadToken> {

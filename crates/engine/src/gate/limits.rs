@@ -379,7 +379,7 @@ mod tests {
 
     /// How many of so many clicks at one moment come through.
     fn through(limits: &Limits, from: &str, clicks: u32, at_ms: u64) -> usize {
-        let client = limits.client(Caller { peer: from.parse().unwrap(), forwarded: None });
+        let client = limits.client(Caller { peer: from.parse().unwrap(), forwarded: None, region: None });
         let click = |_| limits.click(client, &sample::user(1), Duration::from_millis(at_ms)).is_ok();
         (0..clicks).map(click).filter(|it| *it).count()
     }
@@ -489,7 +489,11 @@ mod tests {
                 trusted_proxies: vec![trusted.parse().unwrap()],
             };
             let peer = std::net::Ipv4Addr::LOCALHOST.into();
-            Limits::new(options).client(Caller { peer, forwarded: forwarded.map(str::as_bytes) })
+            Limits::new(options).client(Caller {
+                peer,
+                forwarded: forwarded.map(str::as_bytes),
+                region: None,
+            })
         };
         assert_eq!(client("10.0.0.0/8", None), None, "somebody on this machine");
         for nothing in [None, Some(""), Some("unknown")] {

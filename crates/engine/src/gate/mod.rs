@@ -2,12 +2,14 @@
 //! or allocation.
 //!
 //! Which refusal wins, in this order: no such item, no token, outside the window, flagged sold out,
-//! not taking orders, bad access token, too often, not eligible, sale token missing or bad, bad request. An
-//! address whose bad tokens are too many hears "too often" for each that would have to be checked by a public key.
+//! not taking orders, bad access token, not taking orders of this level, too often, not eligible (strikes,
+//! region), before the time of this level, sale token missing or bad, bad request. An address whose bad tokens are
+//! too many hears "too often" for each that would have to be checked by a public key.
 
 mod address;
 mod barred;
 mod captcha;
+mod eligibility;
 mod issuing;
 mod jwt;
 mod limits;
@@ -21,9 +23,11 @@ mod winners;
 pub use address::Caller;
 pub use barred::Barred;
 pub use captcha::{CaptchaRules, Challenge, solve};
+pub use eligibility::Ineligible;
 pub use issuing::{CaptchaAnswer, IssuedToken, NotIssued};
 pub use jwt::{
-    BadToken, JwtAlgorithm, JwtKey, JwtKeys, JwtRules, JwtVerifier, NotAnAlgorithm, ReadJwks, UnusableKey,
+    BadToken, JwtAlgorithm, JwtKey, JwtKeys, JwtRules, JwtVerifier, NotAnAlgorithm, ProfileClaims, ReadJwks,
+    UnusableKey,
 };
 
 pub use limits::{LimitOptions, Limits, Rate, Rates, TooOften};
@@ -41,6 +45,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::clock::{Clock, Timestamp};
+use crate::member::{Known, Level};
 use crate::order::{Epoch, ItemId, Money, OrderId, SaleId, Units, UserId};
 use crate::sale::{Catalog, Sale, SaleState};
 use crate::switches::Entry;
@@ -133,12 +138,21 @@ pub enum Refusal {
     NotReady,
     /// Something behind the gate is down or too far behind.
     Busy,
+    /// Something is falling behind, and orders of nearer users are taken first.
+    Shed(Level),
     /// The token is not good.
     BadToken(BadToken),
     /// The user or the address comes too often.
     TooOften(TooOften),
-    /// The user may not buy in this sale any more.
-    NotEligible,
+    /// The user may not buy in this sale.
+    NotEligible(Ineligible),
+    /// The sale has begun, and the time of the user's level has not come.
+    NotYet {
+        /// When it does.
+        opens_at: Timestamp,
+        /// Milliseconds until then, by the stock's clock as far as it is known.
+        starts_in_ms: u64,
+    },
     /// The sale needs a sale token.
     SaleTokenRequired,
     /// The sale needs a sale token whose user was let in from the waiting room.
@@ -180,18 +194,14 @@ fn within_window(sale: &Sale, stock_now: Timestamp) -> Result<(), Refusal> {
         return Err(Refusal::Ended);
     }
     if stock_now < sale.terms.opens_at {
-        let starts_in_ms =
-            u64::try_from(sale.terms.opens_at.since(stock_now).as_millis()).unwrap_or(u64::MAX);
-        return Err(Refusal::NotStarted { opens_at: sale.terms.opens_at, starts_in_ms });
+        let opens_at = sale.terms.opens_at;
+        return Err(Refusal::NotStarted { opens_at, starts_in_ms: ms_between(stock_now, opens_at) });
     }
     Ok(())
 }
 
-/// Who sent a request.
-struct Known {
-    user: UserId,
-    /// Said by a sale token, if one was the bearer.
-    sale_token: Option<Passed>,
+fn ms_between(earlier: Timestamp, later: Timestamp) -> u64 {
+    u64::try_from(later.since(earlier).as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What a good sale token says of the way to it.
@@ -268,12 +278,16 @@ impl Gate {
         }
     }
 
-    /// Decides whether a request may ask the stock. `taking` says whether the stages behind the
-    /// gate take orders now; it is asked only by requests that are not refused more cheaply.
+    /// Decides whether a request may ask the stock. `taking` says from which level on the stages behind the gate
+    /// take orders now, if they take any; it is asked only by requests that are not refused more cheaply.
     ///
     /// # Errors
     /// The [`Refusal`] that wins.
-    pub fn admit(&self, attempt: &Attempt<'_>, taking: impl FnOnce() -> bool) -> Result<Claim, Refusal> {
+    pub fn admit(
+        &self,
+        attempt: &Attempt<'_>,
+        taking: impl FnOnce() -> Option<Level>,
+    ) -> Result<Claim, Refusal> {
         let catalog = self.catalog.load();
         let sale = catalog.sale_of(attempt.item).ok_or(Refusal::ItemNotFound)?;
         let bearer = attempt.bearer.ok_or(Refusal::NoToken)?;
@@ -287,44 +301,43 @@ impl Gate {
         if sale.terms.state != SaleState::Open || sale.fence.is_some() {
             return Err(Refusal::NotReady);
         }
-        if !taking() {
-            return Err(Refusal::Busy);
-        }
+        let taken_from = taking().ok_or(Refusal::Busy)?;
         let (client, now) = (self.limits.client(attempt.caller), self.clock.monotonic());
-        let known = match self.identify(bearer, (sale.id, stock_now), client, flagged) {
-            Ok(known) => known,
+        let (known, passed) = match self.identify(bearer, (sale.id, stock_now), client, flagged) {
+            Ok((known, passed)) => (self.placed(known, attempt.caller), passed),
             // It names a holder. A forged one learns nothing about who bought, not even by a limit.
             Err(_) if flagged => return Err(Refusal::SoldOut),
             Err(refusal) => return Err(refusal),
         };
-        self.limits.click(client, &known.user, now).map_err(Refusal::TooOften)?;
-        if self.barred.has(sale.id, &known.user) {
-            return Err(Refusal::NotEligible);
+        let (level, switches) = (known.profile.level, catalog.switches());
+        if level < taken_from {
+            return Err(Refusal::Shed(level));
         }
-        self.enter(catalog.switches().entry(sale.id), &known, attempt.sale_token, (sale.id, stock_now))?;
+        self.limits.click(client, &known.user, now).map_err(Refusal::TooOften)?;
+        self.eligible(switches, sale.id, &known).map_err(Refusal::NotEligible)?;
+        self.in_turn(switches, sale, level, stock_now)?;
+        let sale_token = (passed, attempt.sale_token);
+        self.enter(switches.entry(sale.id), &known.user, sale_token, (sale.id, stock_now))?;
         self.claim(attempt, sale, known.user)
     }
 
-    /// Who buys, by an access token or by a sale token in its place.
+    /// Who buys, by an access token or by a sale token in its place; and what the latter says.
     fn identify(
         &self,
         bearer: &[u8],
         (sale, stock_now): (SaleId, Timestamp),
         client: Option<IpAddr>,
         flagged: bool,
-    ) -> Result<Known, Refusal> {
+    ) -> Result<(Known, Option<Passed>), Refusal> {
         if !is_sale_token(bearer) {
-            let user = self.verify(bearer, client, flagged)?;
-            return Ok(Known { user, sale_token: None });
+            return Ok((self.verify(bearer, client, flagged)?, None));
         }
         let mut room = sale_token::ROOM;
         match self.sale_tokens.verify(bearer, sale, stock_now, &mut room) {
             Ok(holder) => {
                 let user = UserId::new(holder.user).map_err(|_| Refusal::BadSaleToken)?;
-                Ok(Known {
-                    user,
-                    sale_token: Some(Passed { captcha: holder.captcha, let_in: holder.let_in }),
-                })
+                let known = Known { user, profile: holder.profile };
+                Ok((known, Some(Passed { captcha: holder.captcha, let_in: holder.let_in })))
             }
             Err(BadSaleToken) if flagged => Err(Refusal::BadSaleToken),
             // Too often comes before what is wrong with it, as with everything behind a 401.
@@ -339,23 +352,23 @@ impl Gate {
     fn enter(
         &self,
         required: Entry,
-        known: &Known,
-        beside: Option<&[u8]>,
+        user: &UserId,
+        (passed, beside): (Option<Passed>, Option<&[u8]>),
         (sale, stock_now): (SaleId, Timestamp),
     ) -> Result<(), Refusal> {
         let waits = self.rooms.is_needed(sale, required.room);
         if !required.token && !waits {
             return Ok(());
         }
-        let passed = match &known.sale_token {
-            Some(passed) => *passed,
+        let passed = match passed {
+            Some(passed) => passed,
             None => {
                 let missing = || if waits { Refusal::RoomRequired(sale) } else { Refusal::SaleTokenRequired };
                 let token = beside.ok_or_else(missing)?;
                 let mut room = sale_token::ROOM;
                 let holder = self.sale_tokens.verify(token, sale, stock_now, &mut room);
                 let holder = holder.map_err(|BadSaleToken| Refusal::BadSaleToken)?;
-                if holder.user != known.user.as_str() {
+                if holder.user != user.as_str() {
                     return Err(Refusal::SaleTokenMismatch);
                 }
                 Passed { captcha: holder.captcha, let_in: holder.let_in }
@@ -367,8 +380,8 @@ impl Gate {
         if required.captcha && !passed.captcha { Err(Refusal::CaptchaRequired) } else { Ok(()) }
     }
 
-    /// Who a token belongs to. Whoever sends many that are not good costs no more signature checks.
-    fn verify(&self, bearer: &[u8], client: Option<IpAddr>, flagged: bool) -> Result<UserId, NotAdmitted> {
+    /// Who a token belongs to, and what it says of them. Whoever sends many that are not good costs no more signature checks.
+    fn verify(&self, bearer: &[u8], client: Option<IpAddr>, flagged: bool) -> Result<Known, NotAdmitted> {
         let (now, checked) = (self.clock.monotonic(), Cell::new(false));
         let verified = self.tokens.verify_if(bearer, self.clock.now(), || {
             self.limits.may_check(client, flagged, now).map_err(NotAdmitted::TooOften)?;
@@ -420,7 +433,8 @@ impl Gate {
         })
     }
 
-    /// Who asks for something else than a purchase, to look at or, with `changes`, to change something.
+    /// Who asks for something else than a purchase, to look at or, with `changes`, to change something; and where
+    /// from, as far as a token or a proxy says.
     ///
     /// # Errors
     /// [`NotAdmitted`] when the token is not good now, or the user or the address comes too often.
@@ -429,10 +443,10 @@ impl Gate {
         bearer: &[u8],
         caller: Caller<'_>,
         changes: bool,
-    ) -> Result<UserId, NotAdmitted> {
-        let user = self.verify(bearer, self.limits.client(caller), false)?;
-        self.limits.other(&user, changes, self.clock.monotonic()).map_err(NotAdmitted::TooOften)?;
-        Ok(user)
+    ) -> Result<Known, NotAdmitted> {
+        let known = self.verify(bearer, self.limits.client(caller), false)?;
+        self.limits.other(&known.user, changes, self.clock.monotonic()).map_err(NotAdmitted::TooOften)?;
+        Ok(self.placed(known, caller))
     }
 
     /// The stock said at its step `seq` that an item has nothing free. Answers whether the list of the

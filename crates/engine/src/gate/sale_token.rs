@@ -2,8 +2,8 @@
 //! says who buys. A token stands for one user in one sale, within its time.
 //!
 //! `dbs1.` and, in base64 without padding: the key's name (4 bytes), the sale (8), from and until when it
-//! counts (8 each, milliseconds of the epoch), flags (1), the user's id, and a keyed BLAKE3 of all that (32).
-//! Whole numbers stand with their first byte first.
+//! counts (8 each, milliseconds of the epoch), flags (1), the user's level (1) and region (2, zeros where it is not
+//! known), the user's id, and a keyed BLAKE3 of all that (32). Whole numbers stand with their first byte first.
 
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use super::captcha::{self, BadProof, CaptchaRules, Challenge, Used};
 use super::place::{self, SealedPlace};
 use crate::clock::Timestamp;
+use crate::member::{Level, Profile, Region};
 use crate::order::{SaleId, UserId};
 
 /// How every sale token begins.
@@ -29,8 +30,10 @@ const TURN_CONTEXT: &str = "Doorbuster 2026-12-01 sale token: when a user's turn
 
 const NAME: usize = 4;
 const MAC: usize = 32;
+/// Where the flags stand; behind them, level and region.
+const FLAGS: usize = NAME + 3 * 8;
 /// Bytes before the user's id.
-const HEAD: usize = NAME + 3 * 8 + 1;
+const HEAD: usize = FLAGS + 4;
 /// Most bytes in a token, before base64.
 const BODY_MAX: usize = HEAD + UserId::MAX_BYTES + MAC;
 
@@ -63,6 +66,8 @@ pub struct SaleToken<'a> {
     pub captcha: bool,
     /// Whether its user was let in from the waiting room.
     pub let_in: bool,
+    /// What was known of its user when it was made.
+    pub profile: Profile,
 }
 
 /// What a good token says of its holder.
@@ -71,6 +76,7 @@ pub(super) struct Holder<'a> {
     pub(super) user: &'a str,
     pub(super) captcha: bool,
     pub(super) let_in: bool,
+    pub(super) profile: Profile,
 }
 
 /// Forged, of another sale, or not of this time.
@@ -174,7 +180,9 @@ impl SaleTokens {
         for number in [token.sale.0, token.begins.as_ms(), token.ends.as_ms()] {
             body.extend(number.to_be_bytes());
         }
-        body.push(if token.captcha { CAPTCHA } else { 0 } | if token.let_in { LET_IN } else { 0 });
+        let flags = if token.captcha { CAPTCHA } else { 0 } | if token.let_in { LET_IN } else { 0 };
+        body.extend([flags, token.profile.level.0]);
+        body.extend(Region::letters(token.profile.region));
         body.extend(token.user.as_bytes());
         body.extend(blake3::keyed_hash(&key.mac, &body).as_bytes());
         Some(format!("{SALE_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(body)))
@@ -205,8 +213,9 @@ impl SaleTokens {
             return Err(BadSaleToken);
         }
         let user = std::str::from_utf8(&said[HEAD..]).map_err(|_| BadSaleToken)?;
-        let flags = said[HEAD - 1];
-        Ok(Holder { user, captcha: flags & CAPTCHA != 0, let_in: flags & LET_IN != 0 })
+        let flags = said[FLAGS];
+        let profile = Profile { level: Level(said[FLAGS + 1]), region: Region::of(&said[FLAGS + 2..HEAD]) };
+        Ok(Holder { user, captcha: flags & CAPTCHA != 0, let_in: flags & LET_IN != 0, profile })
     }
 
     /// Asks a user for a captcha; nothing without a key.
@@ -327,8 +336,19 @@ mod tests {
     }
 
     fn sign(tokens: &SaleTokens, user: &UserId, captcha: bool) -> String {
-        let said =
-            SaleToken { sale: SaleId(7), user, begins: at(10_000), ends: at(70_000), captcha, let_in: false };
+        sign_for(tokens, user, captcha, Profile::default())
+    }
+
+    fn sign_for(tokens: &SaleTokens, user: &UserId, captcha: bool, profile: Profile) -> String {
+        let said = SaleToken {
+            sale: SaleId(7),
+            user,
+            begins: at(10_000),
+            ends: at(70_000),
+            captcha,
+            let_in: false,
+            profile,
+        };
         tokens.sign(&said).unwrap()
     }
 
@@ -350,6 +370,20 @@ mod tests {
                 assert_eq!(verify(8, 10_000), Err(BadSaleToken), "another sale");
                 assert_eq!(verify(7, 4_999), Err(BadSaleToken), "not yet");
                 assert_eq!(verify(7, 70_000), Err(BadSaleToken), "over");
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_tells_of_its_user_what_was_known_when_it_was_made() {
+        let tokens = tokens(&[NEW]);
+        let mut room = ROOM;
+        for (level, region) in [(0, ""), (2, "DE"), (7, "ZZ"), (255, "AA")] {
+            let profile = Profile { level: Level(level), region: Region::of(region.as_bytes()) };
+            for captcha in [false, true] {
+                let token = sign_for(&tokens, &sample::user(1), captcha, profile);
+                let holder = tokens.verify(token.as_bytes(), SaleId(7), at(20_000), &mut room).unwrap();
+                assert_eq!((holder.profile, holder.captcha), (profile, captcha));
             }
         }
     }

@@ -4,7 +4,8 @@
 use super::place::SealedPlace;
 use super::{CaptchaAnswer, Gate, IssuedToken, NotIssued, SaleToken};
 use crate::clock::Timestamp;
-use crate::order::{SaleId, UserId};
+use crate::member::Known;
+use crate::order::SaleId;
 use crate::sale::Sale;
 use crate::switches::RoomMode;
 
@@ -13,8 +14,8 @@ use crate::switches::RoomMode;
 pub struct AtDoor {
     /// For this sale.
     pub sale: SaleId,
-    /// The user.
-    pub user: UserId,
+    /// The user, and what is said of them.
+    pub known: Known,
     /// Now, by the stock's clock as far as it is known.
     pub now: Timestamp,
     /// When the sale opens.
@@ -46,26 +47,28 @@ impl Gate {
     pub fn at_door(
         &self,
         sale: SaleId,
-        user: &UserId,
+        known: &Known,
         shown: Option<&[u8]>,
     ) -> Result<Option<AtDoor>, NotIssued> {
         let catalog = self.catalog.load();
-        let (sale, now) = self.eligible(&catalog, sale, user)?;
+        let (sale, now) = self.for_sale(&catalog, sale, known)?;
         let entry = catalog.switches().entry(sale.id);
         if !self.is_waited_for(sale, entry.room, now) {
             return Ok(None);
         }
         let opens_at = sale.terms.opens_at;
-        let turn = opens_at.minus(self.sale_tokens.rules().issue_before);
+        // Who may buy from the first moment on draws a place for it; who may buy later comes then.
+        let own = self.opens_for(catalog.switches(), sale, known.profile.level);
+        let turn = if own > opens_at { own } else { opens_at.minus(self.sale_tokens.rules().issue_before) };
         if now < turn {
             return Err(NotIssued::NotYet { turn, wait: turn.since(now) });
         }
-        let of = (sale.id, user);
+        let of = (sale.id, &known.user);
         let shown = shown.and_then(|shown| self.sale_tokens.unseal_place(of, shown, now));
         let passed_captcha = shown.is_some_and(|place| place.captcha);
         Ok(Some(AtDoor {
             sale: sale.id,
-            user: user.clone(),
+            known: known.clone(),
             now,
             opens_at,
             shown: shown.map(|place| place.rank),
@@ -81,14 +84,14 @@ impl Gate {
     /// # Errors
     /// [`NotIssued`], when it is not good.
     pub fn pass_captcha(&self, door: AtDoor, answer: CaptchaAnswer<'_>) -> Result<AtDoor, NotIssued> {
-        self.take_captcha((door.sale, &door.user), answer)?;
+        self.take_captcha((door.sale, &door.known.user), answer)?;
         Ok(AtDoor { needs_captcha: false, passed_captcha: true, ..door })
     }
 
     /// His place, sealed, to be shown when he comes back; nothing when there is no secret here.
     pub fn seal_place(&self, door: &AtDoor, rank: u64) -> Option<String> {
         let place = SealedPlace { rank, at: door.now, captcha: door.passed_captcha };
-        self.sale_tokens.seal_place((door.sale, &door.user), place)
+        self.sale_tokens.seal_place((door.sale, &door.known.user), place)
     }
 
     /// The sale token of somebody who was let in; nothing when there is no secret here.
@@ -96,11 +99,12 @@ impl Gate {
         let ends = until.min(door.closes_at);
         let token = SaleToken {
             sale: door.sale,
-            user: &door.user,
+            user: &door.known.user,
             begins: door.now,
             ends,
             captcha: door.passed_captcha,
             let_in: true,
+            profile: door.known.profile,
         };
         Some(IssuedToken { token: self.sale_tokens.sign(&token)?, ends })
     }

@@ -134,6 +134,7 @@ mod tests {
     use super::*;
     use crate::clock::Timestamp;
     use crate::conformance::sample;
+    use crate::member::Profile;
 
     fn token(payload: &str) -> Vec<u8> {
         format!("e30.{}.sig", URL_SAFE_NO_PAD.encode(payload)).into_bytes()
@@ -177,6 +178,7 @@ mod tests {
                 ends: at,
                 captcha: false,
                 let_in: false,
+                profile: Profile::default(),
             };
             tokens.sign(&said).unwrap().into_bytes()
         };

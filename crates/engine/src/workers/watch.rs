@@ -8,11 +8,13 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use async_trait::async_trait;
 
 use super::round::{Round, Rounds};
+use super::shedding::Shedding;
 use super::{Backends, Step, Watchdog, Worker};
 use crate::clock::Timestamp;
 use crate::delivery::Position;
 use crate::fault::{BackendError, Fault, Layer};
 use crate::gate::Limits;
+use crate::member::Level;
 use crate::order::Epoch;
 use crate::sale::Catalog;
 use crate::stock::BucketId;
@@ -59,9 +61,25 @@ pub struct Backpressure {
     paused: AtomicBool,
     /// When the ledger answered the watch last, in milliseconds of the monotonic clock.
     ledger_heard_ms: AtomicU64,
+    shedding: Shedding,
 }
 
 impl Backpressure {
+    /// The same, which refuses users of low levels first.
+    pub fn shedding_by(shedding: Shedding) -> Self {
+        Self { shedding, ..Self::default() }
+    }
+
+    /// Who is refused first.
+    pub fn shedding(&self) -> &Shedding {
+        &self.shedding
+    }
+
+    /// The lowest level of which orders are taken; nothing while none are.
+    pub fn taken_from(&self) -> Option<Level> {
+        (!self.is_on()).then(|| self.shedding.taken_from())
+    }
+
     /// Whether to refuse new orders now.
     pub fn is_on(&self) -> bool {
         self.busy.load(Ordering::Relaxed) || self.paused.load(Ordering::Relaxed)
@@ -291,9 +309,13 @@ impl Watch {
         let switches = Arc::clone(self.catalog.load().switches());
         let was = self.backpressure.cause();
         let was_busy = was.is_some();
-        let cause = self.limits.under(&switches).passed_by(seen, was_busy).or({
+        let limits = self.limits.under(&switches);
+        // What cannot be asked makes it no better.
+        let unknown = seen.queue_lag.is_none() || seen.outbox_age.is_none();
+        let floor = if unknown { self.backpressure.shedding.pressure_percent() } else { 0 };
+        self.backpressure.shedding.set(limits.share_of(seen).max(floor));
+        let cause = limits.passed_by(seen, was_busy).or({
             // What cannot be asked leaves it as it was.
-            let unknown = seen.queue_lag.is_none() || seen.outbox_age.is_none();
             if unknown { was } else { None }
         });
         let busy = cause.is_some();
@@ -328,6 +350,18 @@ impl WatchLimits {
             outbox_age_max: switches.time(SwitchName::OutboxAgeMax).unwrap_or(self.outbox_age_max),
             ledger_silence_max: silence.unwrap_or(self.ledger_silence_max),
         }
+    }
+
+    /// The worst of what was seen, in percent of its limit.
+    fn share_of(&self, seen: &Pressure) -> u32 {
+        let percent = |value: u128, limit: u128| {
+            let percent = value.saturating_mul(100) / limit.max(1);
+            u32::try_from(percent).unwrap_or(u32::MAX)
+        };
+        let lag = seen.queue_lag.map_or(0, |lag| percent(lag.into(), self.queue_lag_max.into()));
+        let age = seen.outbox_age.map_or(0, |age| percent(age.as_millis(), self.outbox_age_max.as_millis()));
+        let silence = percent(seen.ledger_silence.as_millis(), self.ledger_silence_max.as_millis());
+        lag.max(age).max(silence)
     }
 
     /// Which limit is passed, in words. Half the limit to come back: a value that hovers around the limit
@@ -375,6 +409,24 @@ mod tests {
             assert_eq!(limits.passed_by(&seen, false).is_some(), from_calm, "{seen:?}");
             assert_eq!(limits.passed_by(&seen, true).is_some(), from_busy, "{seen:?}");
         }
+    }
+
+    #[test]
+    fn the_pressure_is_the_worst_value_in_percent_of_its_limit() {
+        let s = Duration::from_secs;
+        let limits = WatchLimits { queue_lag_max: 200, outbox_age_max: s(30), ledger_silence_max: s(20) };
+        let calm = Pressure { queue_lag: Some(0), outbox_age: Some(s(0)), ledger_silence: s(0) };
+        for (seen, percent) in [
+            (calm, 0),
+            (Pressure { queue_lag: Some(150), ..calm }, 75),
+            (Pressure { queue_lag: Some(20), outbox_age: Some(s(15)), ..calm }, 50),
+            (Pressure { queue_lag: None, ledger_silence: s(19), ..calm }, 95),
+            (Pressure { queue_lag: Some(u64::MAX), ..calm }, u32::MAX),
+        ] {
+            assert_eq!(limits.share_of(&seen), percent, "{seen:?}");
+        }
+        let none = WatchLimits { queue_lag_max: 0, ..limits };
+        assert_eq!(none.share_of(&Pressure { queue_lag: Some(1), ..calm }), 100);
     }
 
     #[test]

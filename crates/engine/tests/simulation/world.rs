@@ -195,7 +195,7 @@ impl World {
         let token = token(&wish.user, outside.clock.now());
         let attempt = Attempt {
             item: ItemId(wish.item),
-            caller: Caller { peer: std::net::Ipv4Addr::LOCALHOST.into(), forwarded: None },
+            caller: Caller { peer: std::net::Ipv4Addr::LOCALHOST.into(), forwarded: None, region: None },
             bearer: Some(token.as_bytes()),
             sale_token: None,
             idempotency_key: Some(wish.key.as_bytes()),

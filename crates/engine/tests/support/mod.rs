@@ -246,17 +246,22 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new() -> Self {
-        Self::on(Arc::new(tempfile::tempdir().unwrap()), Bench::clock()).await
+        Self::with(|_| ()).await
+    }
+
+    /// The same, where the engine's cores share something else.
+    pub(crate) async fn with(change: impl FnOnce(&mut Shared)) -> Self {
+        Self::on(Arc::new(tempfile::tempdir().unwrap()), Bench::clock(), change).await
     }
 
     /// What the same folder makes of a process that died.
     pub(crate) async fn restarted(self) -> Self {
         let (folder, clock) = (Arc::clone(&self.folder), Arc::clone(&self.clock));
         drop(self);
-        Self::on(folder, clock).await
+        Self::on(folder, clock, |_| ()).await
     }
 
-    async fn on(folder: Arc<TempDir>, clock: Arc<ManualClock>) -> Self {
+    async fn on(folder: Arc<TempDir>, clock: Arc<ManualClock>, change: impl FnOnce(&mut Shared)) -> Self {
         let dynamic: Arc<dyn Clock> = Arc::clone(&clock) as _;
         let ledger = SqliteLedger::open(&folder.path().join("ledger"), Arc::clone(&dynamic)).unwrap();
         let positions = ledger.positions().await.unwrap();
@@ -275,7 +280,7 @@ impl World {
             clock: dynamic,
         };
         let catalog = Arc::new(ArcSwap::from_pointee(Catalog::default()));
-        let shared = Shared {
+        let mut shared = Shared {
             backends: backends.clone(),
             catalog: Arc::clone(&catalog),
             backpressure: Arc::new(Backpressure::default()),
@@ -285,6 +290,7 @@ impl World {
             barred: Arc::default(),
             rooms: Arc::default(),
         };
+        change(&mut shared);
         Self {
             engine: engine(shared),
             stock,
@@ -370,8 +376,12 @@ impl World {
     }
 
     pub(crate) fn watch(&self) -> Watch {
+        self.watch_within(WatchLimits::default())
+    }
+
+    pub(crate) fn watch_within(&self, limits: WatchLimits) -> Watch {
         let backpressure = Arc::clone(&self.engine.shared().backpressure);
-        Watch::new(self.backends.clone(), Arc::clone(&self.catalog), backpressure, WatchLimits::default())
+        Watch::new(self.backends.clone(), Arc::clone(&self.catalog), backpressure, limits)
     }
 
     pub(crate) async fn buy(&self, user: &str) -> PurchaseOutcome {
@@ -415,9 +425,15 @@ fn open_queue(folder: &Path, next: u64, clock: Arc<dyn Clock>) -> EmbeddedQueue 
 
 /// A token of `user`, made at `now`.
 pub(crate) fn token_of(user: &str, now: Timestamp) -> String {
+    token_of_level(user, "", now)
+}
+
+/// The same of a member of this level.
+pub(crate) fn token_of_level(user: &str, level: &str, now: Timestamp) -> String {
     let now = now.as_ms() / 1_000;
-    let claims =
-        serde_json::json!({"sub": user, "iss": "shop", "aud": "doorbuster", "iat": now, "exp": now + 3_600});
+    let claims = serde_json::json!({
+        "sub": user, "iss": "shop", "aud": "doorbuster", "iat": now, "exp": now + 3_600, "level": level
+    });
     let key = jsonwebtoken::EncodingKey::from_secret(SECRET).unwrap();
     jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap()
 }
@@ -443,7 +459,7 @@ pub(crate) fn engine(shared: Shared) -> Arc<Engine> {
 pub(crate) fn attempt<'a>(token: &'a str, key: Option<&'a str>, quantity: i64) -> Attempt<'a> {
     Attempt {
         item: ITEM,
-        caller: Caller { peer: std::net::Ipv4Addr::LOCALHOST.into(), forwarded: None },
+        caller: Caller { peer: std::net::Ipv4Addr::LOCALHOST.into(), forwarded: None, region: None },
         bearer: Some(token.as_bytes()),
         sale_token: None,
         idempotency_key: key.map(str::as_bytes),

@@ -3,8 +3,9 @@
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, State};
 use axum::response::Response;
+use doorbuster_engine::member::Levels;
 use doorbuster_engine::order::SaleId;
-use doorbuster_engine::switches::{SwitchChange, SwitchKind, SwitchName, TurnedSwitch};
+use doorbuster_engine::switches::{SwitchChange, SwitchName, SwitchValue, TurnedSwitch};
 use doorbuster_wire::{self as wire, Page, SetSwitch};
 
 use super::sales::{JsonBody, body};
@@ -45,7 +46,9 @@ pub(super) async fn set(
     let sale = sale(name, asked.sale_id.as_deref(), id)?;
     let unfit = |text: String| ApiError::new(problem::UNPROCESSABLE.because(text), id);
     if let Some(value) = &asked.value {
-        name.value(value).map_err(|why| unfit(format!("`{name}` cannot be set to that: {why}.")))?;
+        let value =
+            name.value(value).map_err(|why| unfit(format!("`{name}` cannot be set to that: {why}.")))?;
+        known_levels(&value, state.shared.tokens.levels()).map_err(unfit)?;
     }
     fields::words("reason", &asked.reason, REASON_MAX, id)?;
     if matches!(name, SwitchName::TokenRequired | SwitchName::CaptchaRequired)
@@ -85,6 +88,17 @@ pub(super) async fn history(
     Ok(fresh_json(&Page { items: turned.iter().map(turn).collect(), next }))
 }
 
+/// A level that is named must be one here: by a name that is misspelt nobody would come in.
+fn known_levels(value: &SwitchValue, levels: &Levels) -> Result<(), String> {
+    let SwitchValue::Waits(early) = value else { return Ok(()) };
+    let Some(unknown) = early.unknown_in(levels) else { return Ok(()) };
+    let known: Vec<&str> = levels.names().collect();
+    Err(match known.as_slice() {
+        [] => format!("`{unknown}` is no level: gate.levels of this server names none."),
+        known => format!("`{unknown}` is no level: gate.levels of this server names {}.", known.join(", ")),
+    })
+}
+
 /// The sale of a switch that is turned for one, and none of another.
 fn sale(name: SwitchName, text: Option<&str>, id: RequestId) -> Result<Option<SaleId>, ApiError> {
     let unfit = |text: String| ApiError::new(problem::UNPROCESSABLE.because(text), id);
@@ -102,13 +116,7 @@ fn row(name: SwitchName, turned: Option<&TurnedSwitch>) -> wire::SwitchRow {
         name: name.to_string(),
         sale_id: change.and_then(|it| it.sale).map(|it| it.to_string()),
         per_sale: name.is_per_sale(),
-        takes: match name.kind() {
-            SwitchKind::OnOff => "on or off",
-            SwitchKind::Number => "a whole number",
-            SwitchKind::Time => "a time such as 30s",
-            SwitchKind::Room => "off, on or auto",
-        }
-        .to_owned(),
+        takes: name.kind().takes().to_owned(),
         meaning: name.meaning().to_owned(),
         value: change.and_then(|it| it.value.clone()),
         reason: change.map(|it| it.reason.clone()),

@@ -16,13 +16,14 @@ use std::sync::{Arc, Once};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use doorbuster_engine::engine::Engine;
 use doorbuster_engine::fault::BackendError;
 use doorbuster_engine::gate::{BadToken, Caller, NotAdmitted, TooOften};
+use doorbuster_engine::member::Known;
 use doorbuster_engine::order::{SaleId, UserId};
 use doorbuster_engine::room::{Desk, Room};
 use doorbuster_wire::Problem;
@@ -30,7 +31,7 @@ use serde::de::DeserializeOwned;
 
 use crate::app::Readiness;
 use crate::docs;
-use crate::hot::{CoreContext, Peer, X_FORWARDED_FOR, forwarded, limit_headers};
+use crate::hot::{CoreContext, Peer, X_FORWARDED_FOR, forwarded, limit_headers, region};
 use crate::metrics::{Unanswered, count_requests};
 use crate::pages::Site;
 use crate::payments::Payments;
@@ -51,6 +52,8 @@ pub(crate) struct ApiState {
     pub(crate) payments: Option<Arc<Payments>>,
     /// Who judges captchas; `None` where they are our own.
     pub(crate) siteverify: Option<Arc<Siteverify>>,
+    /// In which proxies say where a client is.
+    region_header: Option<HeaderName>,
     /// Said once: somebody speaks for others who is not known to be a proxy.
     stranger_told: Arc<Once>,
 }
@@ -79,6 +82,7 @@ pub(crate) fn router(engine: Arc<Engine>, desk: Desk, context: &CoreContext) -> 
         readiness: Arc::clone(&context.readiness),
         payments: context.payments.clone(),
         siteverify: context.siteverify.clone(),
+        region_header: context.region_header.clone(),
         stranger_told: Arc::new(Once::new()),
     };
     let webhook = post(payments::webhook).layer(DefaultBodyLimit::max(payments::WEBHOOK_MAX));
@@ -218,6 +222,17 @@ impl FromRequestParts<ApiState> for Buyer {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
+        SignedIn::from_request_parts(parts, state).await.map(|SignedIn(known)| Self(known.user))
+    }
+}
+
+/// The same, and what is said of them beside.
+pub(crate) struct SignedIn(pub(crate) Known);
+
+impl FromRequestParts<ApiState> for SignedIn {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
         let id = parts.extensions.get().copied();
         let id = id.ok_or_else(|| ApiError::of(problem::INTERNAL.problem()))?;
         let header = parts.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
@@ -226,9 +241,10 @@ impl FromRequestParts<ApiState> for Buyer {
         let Peer(peer) = parts.extensions.get().copied().ok_or_else(|| problem::INTERNAL.said_to(id))?;
         state.look_at_forwarding(peer, &parts.headers);
         let forwarded = forwarded(&state.engine, &parts.headers);
-        let caller = Caller { peer, forwarded: forwarded.as_deref() };
+        let region = region(state.region_header.as_ref(), &parts.headers);
+        let caller = Caller { peer, forwarded: forwarded.as_deref(), region };
         let changes = !parts.method.is_safe();
-        state.engine.gate().authenticate(token, caller, changes).map(Buyer).map_err(|not| match not {
+        state.engine.gate().authenticate(token, caller, changes).map(SignedIn).map_err(|not| match not {
             NotAdmitted::BadToken(BadToken::NoKeys) => ApiError::new(crate::purchase::no_keys(), id),
             NotAdmitted::BadToken(BadToken::Invalid | BadToken::Expired | BadToken::Subject) => {
                 problem::UNAUTHENTICATED.said_to(id)

@@ -7,7 +7,7 @@ use doorbuster_engine::gate::{CaptchaAnswer, NotIssued};
 use doorbuster_engine::order::{SaleId, UserId};
 use doorbuster_wire::{GetSaleToken, SaleTokenView};
 
-use super::{ApiError, ApiState, Buyer, InPath, fresh_json, said, sale_id};
+use super::{ApiError, ApiState, Buyer, InPath, SignedIn, fresh_json, said, sale_id};
 use crate::problem;
 use crate::purchase;
 use crate::request_id::RequestId;
@@ -21,19 +21,19 @@ const JUDGED_LATER: std::ops::RangeInclusive<u32> = 2..=6;
 pub(super) async fn issue(
     State(state): State<ApiState>,
     InPath(sale): InPath<String>,
-    Buyer(user): Buyer,
+    SignedIn(known): SignedIn,
     id: RequestId,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let sale = sale_id(&sale, id)?;
     let asked: GetSaleToken = said(&body, id)?;
     let gate = state.engine.gate();
-    let needed = gate.needs_captcha(sale, &user).map_err(|not| not_issued(not, sale, id))?;
+    let needed = gate.needs_captcha(sale, &known).map_err(|not| not_issued(not, sale, id))?;
     let answer = match &asked.captcha {
-        Some(answer) if needed => judged(&state, (sale, &user), answer, id).await?,
+        Some(answer) if needed => judged(&state, (sale, &known.user), answer, id).await?,
         Some(_) | None => CaptchaAnswer::Missing,
     };
-    let issued = gate.issue_sale_token(sale, &user, answer).map_err(|not| not_issued(not, sale, id))?;
+    let issued = gate.issue_sale_token(sale, &known, answer).map_err(|not| not_issued(not, sale, id))?;
     Ok(fresh_json(&SaleTokenView {
         sale_id: sale.to_string(),
         token: issued.token,
@@ -76,7 +76,7 @@ pub(super) async fn judged<'a>(
 pub(super) fn not_issued(not: NotIssued, sale: SaleId, id: RequestId) -> ApiError {
     match not {
         NotIssued::NoSale => problem::SALE_NOT_FOUND.said_to(id),
-        NotIssued::NotEligible => problem::NOT_ELIGIBLE.said_to(id),
+        NotIssued::NotEligible(why) => ApiError::new(purchase::not_eligible(why), id),
         NotIssued::Ended => problem::ENDED.said_to(id),
         NotIssued::NotYet { turn, wait } => {
             let (problem, seconds) = purchase::not_started(turn, wait);

@@ -6,7 +6,8 @@ use doorbuster_wire::{SetSwitch, SwitchRow, SwitchTurn};
 use super::client::AdminArgs;
 use super::{Output, Verdict, output};
 
-/// What can be turned while sales run, on every server within a second: sale tokens, limits, when to be busy.
+/// What can be turned while sales run, on every server within a second: sale tokens, who may buy, limits, when to be
+/// busy.
 #[derive(Args)]
 pub(crate) struct SwitchArgs {
     #[command(subcommand)]
@@ -31,12 +32,12 @@ enum SwitchCommand {
     },
     /// Turn a switch
     #[command(
-        after_help = "Examples:\n  doorbuster switch set publish_pause on --reason \"the database is moved\"\n  doorbuster switch set token_required on --sale 1 --reason \"bots\"\n  doorbuster switch set user_rate 2 --reason \"bots\""
+        after_help = "Examples:\n  doorbuster switch set publish_pause on --reason \"the database is moved\"\n  doorbuster switch set token_required on --sale 1 --reason \"bots\"\n  doorbuster switch set regions DE,FR,AT --sale 1 --reason \"shipping\"\n  doorbuster switch set early_access gold=0s,silver=10m,*=30m --sale 1 --reason \"members first\"\n  doorbuster switch set user_rate 2 --reason \"bots\""
     )]
     Set {
         /// Its name
         name: String,
-        /// To what: on or off, a whole number, or a time such as 30s, as `switch list` says
+        /// To what: on or off, a whole number, a time such as 30s, regions, or waits, as `switch list` says
         value: String,
         /// The sale, for a switch that is turned for one at a time
         #[arg(long, value_name = "ID")]

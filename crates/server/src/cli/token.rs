@@ -10,6 +10,7 @@ use anyhow::{Context, ensure};
 use clap::{Args, Subcommand};
 use doorbuster_engine::clock::{Clock, SystemClock, Timestamp};
 use doorbuster_engine::gate::{JwtKey, SaleToken, SaleTokens};
+use doorbuster_engine::member::{Level, Profile, Region};
 use doorbuster_engine::order::{SaleId, UserId};
 use doorbuster_loadtest::{DEFAULT_ISSUER_AND_AUDIENCE, TokenSigner};
 
@@ -75,6 +76,12 @@ struct MintArgs {
     /// Say in the sale token that its user was let in from a waiting room, such as one of the shop's own
     #[arg(long, requires = "sale")]
     let_in: bool,
+    /// The user's level in the sale token: 1 for the first name of gate.levels, and so on; 0 is no member
+    #[arg(long, value_name = "NUMBER", requires = "sale", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=7))]
+    level: u8,
+    /// The user's region in the sale token, such as DE
+    #[arg(long, requires = "sale")]
+    region: Option<Region>,
     /// File with the HS256 secret that the server verifies with; with --sale, its gate.sale_tokens.secret_file
     #[arg(long, value_name = "FILE")]
     signing_key_file: PathBuf,
@@ -176,6 +183,7 @@ fn sale_token(mint: &MintArgs, sale: SaleId, user: &UserId, now: Timestamp) -> a
         ends: now.plus(mint.lifetime),
         captcha: mint.captcha,
         let_in: mint.let_in,
+        profile: Profile { level: Level(mint.level), region: mint.region },
     };
     tokens.sign(&token).context("no secret")
 }

@@ -43,6 +43,8 @@ pub struct Jwt {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "DurationText")]
     pub lifetime_max: Duration,
+    pub level_claim: String,
+    pub region_claim: String,
 }
 
 /// One key of several.

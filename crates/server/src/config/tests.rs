@@ -71,12 +71,16 @@ fn another_value(key: &Key) -> Value {
     }
 }
 
-/// What a value of this key cannot do without, in its own section.
+/// What a value of this key cannot do without.
 fn beside(name: &str) -> Vec<(String, String)> {
     let of = |section: &str, keys: &[&str]| {
         keys.iter().map(|key| (format!("{section}.{key}"), "beside".to_owned())).collect()
     };
     match name.rsplit_once('.') {
+        // It is believed of a proxy alone.
+        Some(("gate", "region_header")) => {
+            vec![("server.trusted_proxies".to_owned(), "192.0.2.1".to_owned())]
+        }
         Some(("gate.captcha", "provider")) => of("gate.captcha", &["site_key", "secret"]),
         Some((section, "cert_file")) if section.ends_with(".tls") => of(section, &["key_file"]),
         Some((section, "key_file")) if section.ends_with(".tls") => of(section, &["cert_file"]),
@@ -93,27 +97,24 @@ fn text(value: &Value) -> String {
 fn every_key_is_reached_by_file_environment_and_flag() {
     for key in keys::all() {
         let value = another_value(&key);
-        let (section, last) = key.name.rsplit_once('.').unwrap();
         let beside = beside(&key.name);
         let beside: Vec<(&str, &str)> =
             beside.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let lines = beside.iter().map(|(name, value)| {
-            format!(
-                "{} = \"{value}\"
-",
-                &name[section.len() + 1..]
-            )
-        });
-        let lines = lines.collect::<String>();
+        let mut file: toml::Table = toml::Table::new();
+        for (name, value) in beside
+            .iter()
+            .copied()
+            .map(|(name, value)| (name, Value::from(value)))
+            .chain([(key.name.as_str(), value.clone())])
+        {
+            let (section, last) = name.rsplit_once('.').unwrap();
+            let table = section.split('.').fold(&mut file, |table, part| {
+                table.entry(part).or_insert_with(|| toml::Table::new().into()).as_table_mut().unwrap()
+            });
+            table.insert(last.to_owned(), value);
+        }
         let ways = [
-            (
-                "file",
-                read_file(&format!(
-                    "[{section}]
-{last} = {value}
-{lines}"
-                )),
-            ),
+            ("file", read_file(&file.to_string())),
             ("environment", read(&[(&key.variable(), &text(&value))], &beside)),
             ("flag", read(&[], &[&beside[..], &[(key.name.as_str(), text(&value).as_str())]].concat())),
         ];
@@ -173,6 +174,13 @@ fn a_wrong_value_is_an_error_that_names_its_key_its_place_and_what_is_right() {
         ("postgres.schema", "", "must not be empty"),
         ("server.tls.cert_file", "a.pem", "`server.tls.key_file` is not"),
         ("admin.tls.key_file", "a.key", "`admin.tls.cert_file` is not"),
+        ("gate.levels", "silver,gold,silver", "two levels have the same name"),
+        ("gate.levels", "very gold", "a level's name needs"),
+        ("gate.levels", "a,b,c,d,e,f,g,h", "at most 7"),
+        ("gate.shed_from_percent", "0", "from 1 to 99"),
+        ("gate.shed_from_percent", "100", "from 1 to 99"),
+        ("gate.region_header", "CF-IPCountry", "`server.trusted_proxies` names none"),
+        ("gate.region_header", "CF IPCountry", "is no name of a header"),
         ("events.timeout", "0s", "longer than nothing"),
         ("events.endpoints", r#"[{ nam = "a" }]"#, "unknown field `nam`"),
         (

@@ -169,6 +169,12 @@ impl Config {
                 gate.queue_lag_max
             ));
         }
+        if gate.levels.is_empty() && !gate.jwt.level_claim.is_empty() {
+            warnings.push(format!(
+                "gate.jwt.level_claim = {} names a claim and gate.levels no level: nobody has one",
+                gate.jwt.level_claim.escape_default()
+            ));
+        }
         if gate.jwt.lifetime_max > Duration::from_secs(7 * 24 * 3_600) {
             warnings.push(format!(
                 "gate.jwt.lifetime_max = {} is above 7days: a stolen access token stays good that long",
@@ -205,6 +211,7 @@ mod tests {
             ("gate.ledger_silence_max", "4s"),
             ("gate.queue_lag_max", "10"),
             ("gate.jwt.lifetime_max", "30days"),
+            ("gate.jwt.level_claim", "tier"),
             ("sale.preheat_lead", "5s"),
             ("sale.release_spread", "2s"),
             ("log.level", "debug"),

@@ -130,7 +130,8 @@ impl Answering {
             return self.later(async move { buy_with_body(&core, item, head.headers, body, asked).await });
         }
         let forwarded = forwarded(&core.engine, &head.headers);
-        let caller = Caller { peer: asked.peer, forwarded: forwarded.as_deref() };
+        let region = region(core.region_header.as_ref(), &head.headers);
+        let caller = Caller { peer: asked.peer, forwarded: forwarded.as_deref(), region };
         let admitted = match item {
             Ok(item) => {
                 purchase::admit(&core.engine, &purchase_of(item, caller, &head.headers, b""), asked.id)
@@ -216,7 +217,8 @@ async fn buy_with_body(
         Err(problem) => return refuse(problem),
     };
     let forwarded = forwarded(&core.engine, &headers);
-    let caller = Caller { peer: asked.peer, forwarded: forwarded.as_deref() };
+    let region = region(core.region_header.as_ref(), &headers);
+    let caller = Caller { peer: asked.peer, forwarded: forwarded.as_deref(), region };
     let admitted = purchase::admit(&core.engine, &purchase_of(item, caller, &headers, &body), asked.id);
     let answer = match admitted {
         Ok(claim) => purchase::carry(&core.engine, claim, asked.id).await,
@@ -236,6 +238,14 @@ pub(crate) fn forwarded<'a>(engine: &Engine, headers: &'a HeaderMap) -> Option<C
     let Some(second) = lists.next() else { return Some(Cow::Borrowed(first)) };
     let all: Vec<&[u8]> = [first, second].into_iter().chain(lists).collect();
     Some(Cow::Owned(all.join(&b","[..])))
+}
+
+/// Where a proxy says the client is, in the header that is read for that. What stands there twice is in doubt: a proxy
+/// that adds to its client's word instead of replacing it says nothing.
+pub(crate) fn region<'a>(header: Option<&HeaderName>, headers: &'a HeaderMap) -> Option<&'a [u8]> {
+    let mut said = headers.get_all(header?).iter();
+    let first = said.next()?;
+    said.next().is_none().then(|| first.as_bytes())
 }
 
 fn purchase_of<'a>(

@@ -9,6 +9,7 @@ use axum::Router;
 use doorbuster_engine::engine::{Detach, Engine};
 use doorbuster_engine::room::Desk;
 use doorbuster_engine::stock::{Batcher, BatcherLimits};
+use hyper::header::HeaderName;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -28,6 +29,7 @@ pub(super) struct Core {
     pub(super) request_ids: RequestIds,
     pub(super) limits: Limits,
     pub(super) figures: Arc<CoreFigures>,
+    pub(super) region_header: Option<HeaderName>,
     places: Arc<Places>,
     open: Open,
 }
@@ -69,6 +71,7 @@ async fn serve(socket: StdListener, context: CoreContext) {
         request_ids: RequestIds::new(),
         limits: context.limits,
         figures: Arc::clone(&context.figures),
+        region_header: context.region_header.clone(),
         places: Arc::clone(&context.places),
         open: Open::default(),
     });

@@ -38,6 +38,7 @@ impl Collector for Scrape {
         self.latencies(&mut page)?;
         self.sales(&mut page)?;
         self.rooms(&mut page)?;
+        self.gate(&mut page)?;
         self.whole(&mut page)
     }
 }
@@ -235,6 +236,22 @@ impl Scrape {
         page.counters("room_admitted", "Users who were let in, by whichever gateway", ["sale"], admitted)
     }
 
+    /// Whom the gate keeps out.
+    fn gate(&self, page: &mut Page<'_>) -> fmt::Result {
+        let shared = &self.metrics.shared;
+        let busy = u64::from(shared.backpressure.is_on());
+        page.gauges("backpressure", "1 while new orders are refused as BUSY", [], [([], busy)])?;
+        let shedding = shared.backpressure.shedding();
+        let ratio = [([], f64::from(shedding.pressure_percent()) / 100.0)];
+        page.gauges("pressure_ratio", "The worst of what may make BUSY, as a share of its limit", [], ratio)?;
+        // As in the switch early_access, where no name can be so.
+        let levels = ["*"].into_iter().chain(shared.tokens.levels().names());
+        let shed = levels.zip(shedding.counts()).map(|(level, count)| ([level.to_owned()], count));
+        page.counters("shed", "Orders refused as BUSY while nearer users' were taken", ["level"], shed)?;
+        let barred = shared.barred.count() as u64;
+        page.gauges("barred_users", "Users who have too many unpaid orders to buy", [], [([], barred)])
+    }
+
     /// How the process stands.
     fn whole(&self, page: &mut Page<'_>) -> fmt::Result {
         let standing = &self.standing;
@@ -242,10 +259,6 @@ impl Scrape {
         page.gauges("queue_lag_orders", "Orders published and not yet recorded", [], lag)?;
         let age = standing.lag_age.map(|age| ([], age.as_secs_f64()));
         page.gauges("queue_lag_seconds", "At most the age of the oldest such order", [], age)?;
-        let busy = u64::from(self.metrics.shared.backpressure.is_on());
-        page.gauges("backpressure", "1 while new orders are refused as BUSY", [], [([], busy)])?;
-        let barred = self.metrics.shared.barred.count() as u64;
-        page.gauges("barred_users", "Users who have too many unpaid orders to buy", [], [([], barred)])?;
         let up = LAYERS.iter().zip(standing.up).map(|(layer, up)| ([(*layer).to_owned()], u64::from(up)));
         page.gauges("layer_up", "1 when the layer answered this scrape", ["layer"], up)?;
         let keys = u64::try_from(self.metrics.shared.tokens.keys()).unwrap_or(u64::MAX);

@@ -248,6 +248,15 @@ fn switches_are_turned_with_a_reason_and_everything_is_in_the_trail() {
     assert_eq!(buy_by(&server, &mint("sale.secret", &[])), "HTTP/1.1 403 Forbidden");
     assert_eq!(buy_by(&server, &mint("sale.secret", &["--captcha"])), "HTTP/1.1 409 Conflict");
 
+    let regions = ["switch", "set", "regions", "DE,FR", "--sale", "1", "--reason", "shipping"];
+    assert_eq!(stdout_of(staff.run(&regions)), "regions of sale 1: DE,FR\n");
+    assert_eq!(
+        buy_by(&server, &mint("sale.secret", &["--captcha", "--region", "CH"])),
+        "HTTP/1.1 403 Forbidden"
+    );
+    let at_home = mint("sale.secret", &["--captcha", "--region", "FR", "--level", "2"]);
+    assert_eq!(buy_by(&server, &at_home), "HTTP/1.1 409 Conflict");
+
     let wrong = staff.run(&["switch", "set", "user_rate", "many", "--reason", "x"]);
     assert!(wrong.code == 1 && wrong.stderr.contains("a whole number"), "{wrong:?}");
     let none = staff.run(&["switch", "get", "nothing"]);

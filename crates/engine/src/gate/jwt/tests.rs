@@ -4,6 +4,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::member::{Level, Profile, Region};
 
 pub(super) const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 pub(super) const NOW: u64 = 1_800_000_000;
@@ -39,8 +40,12 @@ fn sign(claims: &Value) -> String {
     sign_with(&Header::default(), claims, SECRET)
 }
 
+fn known(verifier: &JwtVerifier, token: &str) -> Result<Known, BadToken> {
+    verifier.verify(token.as_bytes(), Timestamp::from_ms(i64::try_from(NOW * 1_000).unwrap()))
+}
+
 fn verify(token: &str) -> Result<UserId, BadToken> {
-    verifier().verify(token.as_bytes(), Timestamp::from_ms(i64::try_from(NOW * 1_000).unwrap()))
+    known(&verifier(), token).map(|it| it.user)
 }
 
 /// A token over JSON text as it stands, rightly signed.
@@ -166,4 +171,45 @@ fn malformed_tokens_are_refused() {
     for token in cases {
         assert!(verify(&token).is_err(), "{:.80}", token);
     }
+}
+
+/// What a token says of its user, whose claims are these and begin with the text as it stands.
+fn profile(claims: &ProfileClaims, first: &str) -> Profile {
+    let payload = self::claims().to_string().replacen('{', &format!("{{{first}"), 1);
+    let verifier = verifier().reading(claims.clone());
+    known(&verifier, &sign_text(r#"{"alg":"HS256"}"#, &payload)).unwrap().profile
+}
+
+#[test]
+fn level_and_region_are_read_where_they_are_texts_of_the_chosen_claims() {
+    let levels = Levels::new(["silver", "gold"]).unwrap();
+    let claims =
+        ProfileClaims { level: "tier".to_owned(), region: "https://shop/country".to_owned(), levels };
+    for (first, level, region) in [
+        ("", 0, ""),
+        (r#""tier":"gold","#, 2, ""),
+        (r#""tier":"silver","https://shop/country":"DE","#, 1, "DE"),
+        (r#""t\u0069er":"gold","#, 2, ""),
+        (r#""tier":"platin","https://shop/country":"DE","#, 0, "DE"),
+        (r#""tier":"Gold","#, 0, ""),
+        (r#""tier":2,"https://shop/country":"FR","#, 0, "FR"),
+        (r#""tier":["gold"],"#, 0, ""),
+        (r#""tier":{"tier":"gold"},"#, 0, ""),
+        (r#""tier":null,"#, 0, ""),
+        (r#""x":{"tier":"gold"},"#, 0, ""),
+        (r#""":"gold","#, 0, ""),
+        (r#""https://shop/country":"de","#, 0, ""),
+        (r#""https://shop/country":"DEU","#, 0, ""),
+        (r#""https://shop/country":"\u0000\u0000","#, 0, ""),
+        // Which of the two counts is in doubt.
+        (r#""tier":"silver","tier":"gold","https://shop/country":"DE","#, 0, ""),
+    ] {
+        let expected = Profile { level: Level(level), region: Region::of(region.as_bytes()) };
+        assert_eq!(profile(&claims, first), expected, "{first}");
+    }
+    let both =
+        ProfileClaims { region: "tier".to_owned(), levels: Levels::new(["DE"]).unwrap(), ..claims.clone() };
+    assert_eq!(profile(&both, r#""tier":"DE","#), Profile { level: Level(1), region: Region::of(b"DE") });
+    let off = ProfileClaims { level: String::new(), region: String::new(), ..claims };
+    assert_eq!(profile(&off, r#""tier":"gold","":"gold","#), Profile::default());
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use sha2::{Digest, Sha256};
 
 use super::Span;
-use crate::order::UserId;
+use crate::member::Known;
 
 /// How many tokens are remembered; about 100 bytes each.
 const SLOTS: usize = 1 << 16;
@@ -18,7 +18,7 @@ struct Entry {
     token: Name,
     /// The set of keys that it was verified with: what an older one said counts no more.
     generation: u64,
-    user: UserId,
+    known: Known,
     span: Span,
 }
 
@@ -43,15 +43,15 @@ impl Verified {
         &self.0[usize::from(u16::from_le_bytes([name.0[0], name.0[1]])) % SLOTS]
     }
 
-    /// Whose token it is and when it counts, if it was verified with this generation of keys.
-    pub(super) fn get(&self, name: Name, generation: u64) -> Option<(UserId, Span)> {
+    /// What the token tells and when it counts, if it was verified with this generation of keys.
+    pub(super) fn get(&self, name: Name, generation: u64) -> Option<(Known, Span)> {
         let slot = self.slot(name).lock().unwrap_or_else(PoisonError::into_inner);
         let entry = slot.as_ref().filter(|entry| entry.token == name && entry.generation == generation)?;
-        Some((entry.user.clone(), entry.span))
+        Some((entry.known.clone(), entry.span))
     }
 
-    pub(super) fn put(&self, name: Name, generation: u64, user: UserId, span: Span) {
-        let entry = Entry { token: name, generation, user, span };
+    pub(super) fn put(&self, name: Name, generation: u64, known: Known, span: Span) {
+        let entry = Entry { token: name, generation, known, span };
         *self.slot(name).lock().unwrap_or_else(PoisonError::into_inner) = Some(entry);
     }
 }
