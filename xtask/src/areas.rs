@@ -185,8 +185,19 @@ fn in_proxy_servers(test: &str) -> bool {
 
 /// Whether a test of the server tells what buyers and staff see, whatever the backends are.
 fn on_every_backend(test: &str) -> bool {
-    ["orders", "outgoing", "payments", "providers", "purchase", "refusals", "sales", "strikes", "switches"]
-        .contains(&test)
+    [
+        "orders",
+        "outgoing",
+        "payments",
+        "providers",
+        "purchase",
+        "refusals",
+        "sales",
+        "staff_keys",
+        "strikes",
+        "switches",
+    ]
+    .contains(&test)
 }
 
 /// The proxy, engine and server on the three servers, the small set-up with a Redis alone, and a whole sale.

@@ -87,7 +87,10 @@ pub struct TrailRow {
     pub body: String,
     /// The request's id, as in the log and the answer.
     pub request_id: String,
-    /// The answer's status; absent while it is under way, or when its client hung up or the process died.
+    /// The Idempotency-Key that the request carried, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// The answer's status; absent while it is under way, or when the process died.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
 }

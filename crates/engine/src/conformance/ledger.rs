@@ -12,7 +12,10 @@ pub use super::settlement::{
     holding_without_paying_is_a_strike, money_that_came_back_by_itself_refunds_its_order,
     units_return_at_random_moments,
 };
-pub use super::staff::{an_action_is_in_the_trail_before_it_has_ended, the_newest_turn_of_a_switch_stands};
+pub use super::staff::{
+    a_key_begins_one_action_once, an_action_is_in_the_trail_before_it_has_ended,
+    the_newest_turn_of_a_switch_stands,
+};
 use super::{sample, sound};
 use crate::clock::{Clock, ManualClock, Timestamp};
 use crate::delivery::{Batch, Decoded, Delivered, Position};
@@ -45,6 +48,7 @@ macro_rules! ledger_promises {
             a_refunded_order_gives_its_units_back, an_open_attempt_holds_its_order_once,
             each_payment_of_a_sale_is_listed_once, holding_without_paying_is_a_strike, the_newest_turn_of_a_switch_stands,
             an_action_is_in_the_trail_before_it_has_ended,
+            a_key_begins_one_action_once,
         }
     };
 }

@@ -36,6 +36,7 @@
 //! 19. Who holds units and does not pay gets a strike: `holding_without_paying_is_a_strike`.
 //! 20. Of each switch the newest turn stands, and every turn is kept: `the_newest_turn_of_a_switch_stands`.
 //! 21. What the staff does is written down before it is done: `an_action_is_in_the_trail_before_it_has_ended`.
+//! 22. A key of a member of the staff is one request's, which is begun once: `a_key_begins_one_action_once`.
 //!
 //! What the shop is told of has its own promises, in [`Events`].
 
@@ -71,7 +72,7 @@ pub use settlement::{
     SettleOutcome, Settlement,
 };
 pub use sqlite::{SqliteError, SqliteLedger};
-pub use staff::{Staff, StaffAction, TrailEntry};
+pub use staff::{ActionAnswer, ActionKey, BeginActionOutcome, Staff, StaffAction, TrailEntry};
 
 use std::time::Duration;
 

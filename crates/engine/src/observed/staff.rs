@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::ledger::ObservedLedger;
 use crate::fault::BackendError;
-use crate::ledger::{Staff, StaffAction, TrailEntry};
+use crate::ledger::{ActionAnswer, BeginActionOutcome, Staff, StaffAction, TrailEntry};
 use crate::switches::{SwitchChange, TurnedSwitch};
 
 #[async_trait]
@@ -25,12 +25,12 @@ impl Staff for ObservedLedger {
         self.seen.call(self.inner.switch_history(before, limit)).await
     }
 
-    async fn begin_action(&self, action: &StaffAction) -> Result<i64, BackendError> {
+    async fn begin_action(&self, action: &StaffAction) -> Result<BeginActionOutcome, BackendError> {
         self.seen.call(self.inner.begin_action(action)).await
     }
 
-    async fn end_action(&self, id: i64, status: u16) -> Result<(), BackendError> {
-        self.seen.call(self.inner.end_action(id, status)).await
+    async fn end_action(&self, id: i64, answer: &ActionAnswer) -> Result<(), BackendError> {
+        self.seen.call(self.inner.end_action(id, answer)).await
     }
 
     async fn trail(&self, before: Option<i64>, limit: usize) -> Result<Vec<TrailEntry>, BackendError> {

@@ -6,9 +6,9 @@ use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::fault::Fault;
 use doorbuster_engine::ledger::{
-    Attempted, Attempts, BeginOutcome, EventType, Events, MigrationState, Orders, Payments, Positions,
-    PostgresError, PostgresLedger, RefundReport, Releases, Restocks, Sales, Settlement, Staff, StaffAction,
-    Then,
+    ActionAnswer, ActionKey, Attempted, Attempts, BeginActionOutcome, BeginOutcome, EventType, Events,
+    MigrationState, Orders, Payments, Positions, PostgresError, PostgresLedger, RefundReport, Releases,
+    Restocks, Sales, Settlement, Staff, StaffAction, Then,
 };
 use doorbuster_engine::order::{Epoch, ItemId, SaleId};
 use doorbuster_engine::sale::{LoaderToken, SaleState};
@@ -133,9 +133,15 @@ async fn roles_can_do_their_work_and_no_more() {
             path: text(),
             body: text(),
             request: text(),
+            key: Some(ActionKey::new(&format!("key {}", member.name), "POST", "/", b"")),
         };
-        let begun = ledger.begin_action(&action).await.unwrap();
-        ledger.end_action(begun, 200).await.unwrap();
+        let BeginActionOutcome::Begun(begun) = ledger.begin_action(&action).await.unwrap() else {
+            panic!("a new key is not begun")
+        };
+        let answer = ActionAnswer { status: 200, body: Some("{}".to_owned()) };
+        ledger.end_action(begun, &answer).await.unwrap();
+        let again = ledger.begin_action(&action).await.unwrap();
+        assert_eq!(again, BeginActionOutcome::Answered { status: 200, body: "{}".to_owned() });
         assert!(ledger.trail(None, 9).await.unwrap().iter().all(|entry| entry.status == Some(200)));
         ledger.struck(SaleId(1), 1).await.unwrap();
     }

@@ -397,8 +397,8 @@ behind_fate! {
         fn turn_switch(change: &SwitchChange) -> Option<TurnedSwitch>;
         fn switches() -> Vec<TurnedSwitch>;
         fn switch_history(before: Option<i64>, limit: usize) -> Vec<TurnedSwitch>;
-        fn begin_action(action: &StaffAction) -> i64;
-        fn end_action(id: i64, status: u16) -> ();
+        fn begin_action(action: &StaffAction) -> BeginActionOutcome;
+        fn end_action(id: i64, answer: &ActionAnswer) -> ();
         fn trail(before: Option<i64>, limit: usize) -> Vec<TrailEntry>;
     }
     Sales {

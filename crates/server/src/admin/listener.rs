@@ -13,6 +13,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
 use tokio_rustls::server::TlsStream;
 
 use crate::accepting::accepted;
@@ -24,6 +25,43 @@ const CONNECTIONS_MAX: u32 = 256;
 /// Most bytes of a request's head, and most headers.
 const HEAD_MAX: usize = 16 * 1024;
 const HEADERS_MAX: usize = 64;
+
+/// Most changes at once.
+const CHANGES_MAX: u32 = 64;
+
+/// The changes that are under way: each is a task of its own, which its connection's end does not end.
+#[derive(Clone)]
+pub(super) struct Changes(Arc<Semaphore>);
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(CHANGES_MAX as usize)))
+    }
+}
+
+impl Changes {
+    /// Begins one, unless too many are under way.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "each change is a task with one of a fixed number of permits"
+    )]
+    pub(super) fn begin<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = T> + Send + 'static,
+    ) -> Option<JoinHandle<T>> {
+        let permit = Arc::clone(&self.0).try_acquire_owned().ok()?;
+        Some(tokio::spawn(async move {
+            let done = change.await;
+            drop(permit);
+            done
+        }))
+    }
+
+    /// Waits until all have ended.
+    pub(super) async fn ended(&self) {
+        let _ = self.0.acquire_many(CHANGES_MAX).await;
+    }
+}
 
 /// How long a connection may take.
 #[derive(Clone, Copy)]

@@ -3,6 +3,7 @@
 mod dead_letters;
 mod events;
 mod fields;
+mod keys;
 mod listener;
 mod orders;
 mod payments;
@@ -43,6 +44,8 @@ use crate::problem;
 use crate::request_id::{RequestId, RequestIds};
 use crate::tls::Acceptor;
 
+use keys::Begun;
+use listener::Changes;
 pub(crate) use listener::Patience;
 use listener::WayIn;
 pub(crate) use sales::check_draft;
@@ -63,6 +66,7 @@ pub(crate) struct AdminState {
     request_ids: Arc<RequestIds>,
     readiness: Arc<Readiness>,
     body_timeout: Duration,
+    changes: Changes,
 }
 
 impl AdminState {
@@ -103,14 +107,18 @@ impl AdminListener {
             request_ids: Arc::new(RequestIds::new()),
             readiness,
             body_timeout: patience.body,
+            changes: Changes::default(),
         };
         Ok(Self { address, listener, patience, state })
     }
 
     /// Serves the staff, encrypted where `tls` is given, until `stop` turns true and running requests have ended.
     pub(crate) async fn serve(self, tls: Option<Acceptor>, stop: watch::Receiver<bool>) {
+        let changes = self.state.changes.clone();
         let way_in = WayIn { listener: self.listener, tls, patience: self.patience };
         listener::serve(way_in, router(self.state), stop).await;
+        // Those too whose client has gone.
+        changes.ended().await;
     }
 }
 
@@ -160,14 +168,24 @@ async fn ready(State(state): State<AdminState>) -> Response {
     readiness_page(state.readiness.reasons(&state.shared).await)
 }
 
-/// Names the request and lets only the staff in: reading needs a viewer, changing an operator.
-async fn admit(
-    State(state): State<AdminState>,
-    mut request: Request,
-    next: Next,
-) -> Result<Response, ApiError> {
+/// Names the request, and its answer after it.
+async fn admit(State(state): State<AdminState>, mut request: Request, next: Next) -> Response {
     let id = state.request_ids.next();
     request.extensions_mut().insert(id);
+    let mut response = admitted(&state, request, next, id).await.into_response();
+    if let Ok(value) = HeaderValue::from_bytes(&id.digits()) {
+        response.headers_mut().insert("x-request-id", value);
+    }
+    response
+}
+
+/// Lets only the staff in: reading needs a viewer, changing an operator.
+async fn admitted(
+    state: &AdminState,
+    request: Request,
+    next: Next,
+    id: RequestId,
+) -> Result<Response, ApiError> {
     // Probes have no token, and a process without the role of a gateway has no other listener.
     if request.method().is_safe() && matches!(request.uri().path(), "/livez" | "/readyz") {
         return Ok(next.run(request).await);
@@ -180,35 +198,53 @@ async fn admit(
     if member.role < needed {
         return Err(problem::FORBIDDEN.said_to(id));
     }
+    let key = if request.method().is_safe() { None } else { keys::key(request.headers(), id)? };
     let (head, body) = whole(request, state.body_timeout, id).await?;
-    let mut response = if head.method.is_safe() {
-        next.run(Request::from_parts(head, Body::from(body))).await
-    } else {
-        change(&state, member, (head, body), id, next).await?
-    };
-    if let Ok(value) = HeaderValue::from_bytes(&id.digits()) {
-        response.headers_mut().insert("x-request-id", value);
+    if head.method.is_safe() {
+        return Ok(next.run(Request::from_parts(head, Body::from(body))).await);
     }
-    Ok(response)
+    let change = Change { by: By(member.name.clone()), role: member.role, key, head, body, id };
+    run(state.clone(), change, next).await
 }
 
-/// Lets a member of the staff change something, once it is in the trail.
-async fn change(
-    state: &AdminState,
-    member: &Member,
-    (mut head, body): (Parts, Bytes),
+/// A request that changes something.
+struct Change {
+    by: By,
+    role: Role,
+    key: Option<String>,
+    head: Parts,
+    body: Bytes,
     id: RequestId,
-    next: Next,
-) -> Result<Response, ApiError> {
+}
+
+/// Runs a change to its end, whether whoever asked still waits or not: else a connection that breaks would leave it
+/// half done, and nobody would know its answer.
+async fn run(state: AdminState, change: Change, next: Next) -> Result<Response, ApiError> {
+    let (id, changes) = (change.id, state.changes.clone());
+    let Some(done) = changes.begin(async move { carry_out(&state, change, next).await }) else {
+        let why = "Too many changes are under way. This one was not begun: ask again shortly.";
+        return Err(ApiError::new(problem::UNAVAILABLE.because(why), id));
+    };
+    done.await.unwrap_or_else(|_| Err(problem::INTERNAL.said_to(id)))
+}
+
+/// Changes something, once it is in the trail; or says again how that ended.
+async fn carry_out(state: &AdminState, change: Change, next: Next) -> Result<Response, ApiError> {
+    let id = change.id;
+    let action = match keys::begun(trail::begin(state, &change).await?, id)? {
+        Begun::Now(action) => action,
+        Begun::Before(answer) => return Ok(answer),
+    };
+    let Change { by, role, key, mut head, body, .. } = change;
     let (method, path) = (head.method.clone(), head.uri.path().to_owned());
-    head.extensions.insert(By(member.name.clone()));
-    let action = trail::begin(state, member, (&method, &path, &body), id).await?;
+    head.extensions.insert(by.clone());
     let response = next.run(Request::from_parts(head, Body::from(body))).await;
+    let (response, answer) = keys::kept(response, key.is_some()).await;
+    trail::end(state, action, &answer, id).await;
     let status = response.status();
-    trail::end(state, action, status, id).await;
     if status.is_success() {
-        let (by, role) = (&member.name, member.role.as_str());
-        tracing::info!(request.id = %id, by, role, %method, path, status = status.as_u16(), "the staff changed something");
+        let (by, role, status) = (&by.0, role.as_str(), status.as_u16());
+        tracing::info!(request.id = %id, by, role, %method, path, status, "the staff changed something");
     }
     Ok(response)
 }

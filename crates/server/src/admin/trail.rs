@@ -2,14 +2,12 @@
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::{Method, StatusCode};
 use axum::response::Response;
-use bytes::Bytes;
-use doorbuster_engine::ledger::{StaffAction, TrailEntry};
+use doorbuster_engine::ledger::{ActionAnswer, ActionKey, BeginActionOutcome, StaffAction, TrailEntry};
 use doorbuster_wire::{self as wire, Page};
 use serde::Deserialize;
 
-use super::{AdminState, Member, fields};
+use super::{AdminState, Change, fields};
 use crate::api::{ApiError, fresh_json};
 use crate::request_id::RequestId;
 use crate::views;
@@ -48,32 +46,29 @@ pub(super) async fn list(
     Ok(fresh_json(&Page { items: trail.iter().map(row).collect(), next }))
 }
 
-/// Writes down what is about to be changed.
+/// Writes down what is about to be changed, unless its key was used before.
 ///
 /// # Errors
 /// When it cannot be written: then it is not done either.
-pub(super) async fn begin(
-    state: &AdminState,
-    member: &Member,
-    (method, path, body): (&Method, &str, &Bytes),
-    id: RequestId,
-) -> Result<i64, ApiError> {
-    let body = String::from_utf8_lossy(&body[..body.len().min(BODY_MAX)]).replace('\0', "\u{fffd}");
+pub(super) async fn begin(state: &AdminState, change: &Change) -> Result<BeginActionOutcome, ApiError> {
+    let Change { by, role, key, head, body, id } = change;
+    let (method, target) = (head.method.as_str(), head.uri.path_and_query().map_or("", |it| it.as_str()));
     let action = StaffAction {
-        by: member.name.clone(),
-        role: member.role.as_str().to_owned(),
-        method: method.to_string(),
-        path: path.to_owned(),
-        body,
+        by: by.0.clone(),
+        role: role.as_str().to_owned(),
+        method: method.to_owned(),
+        path: head.uri.path().to_owned(),
+        body: String::from_utf8_lossy(&body[..body.len().min(BODY_MAX)]).replace('\0', "\u{fffd}"),
         request: id.to_string(),
+        key: key.as_ref().map(|key| ActionKey::new(key, method, target, body)),
     };
     let begun = state.shared.backends.ledger.begin_action(&action).await;
-    begun.map_err(|error| ApiError::fault(&error, id))
+    begun.map_err(|error| ApiError::fault(&error, *id))
 }
 
 /// Writes down how it ended. What cannot be written stays open in the trail, as after a crash.
-pub(super) async fn end(state: &AdminState, action: i64, status: StatusCode, id: RequestId) {
-    if let Err(error) = state.shared.backends.ledger.end_action(action, status.as_u16()).await {
+pub(super) async fn end(state: &AdminState, action: i64, answer: &ActionAnswer, id: RequestId) {
+    if let Err(error) = state.shared.backends.ledger.end_action(action, answer).await {
         tracing::warn!(request.id = %id, error = error.chain(), "the trail does not say how a change ended");
     }
 }
@@ -89,6 +84,7 @@ fn row(entry: &TrailEntry) -> wire::TrailRow {
         path: it.path.clone(),
         body: it.body.clone(),
         request_id: it.request.clone(),
+        idempotency_key: it.key.as_ref().map(|it| it.key.clone()),
         status: entry.status,
     }
 }

@@ -9,7 +9,7 @@ use super::{Output, Verdict, output};
 /// What the staff changed: who, when, what, and how it ended; newest first.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  doorbuster trail --limit 20\n  doorbuster trail --output json\n\nA change is written down before it is done. One without a status is under way, or its client hung up or the server died."
+    after_help = "Examples:\n  doorbuster trail --limit 20\n  doorbuster trail --output json\n\nA change is written down before it is done. One without a status is under way, or the server died."
 )]
 pub(crate) struct TrailArgs {
     #[command(flatten)]

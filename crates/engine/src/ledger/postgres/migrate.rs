@@ -24,7 +24,7 @@ impl Migration {
     }
 }
 
-const MIGRATIONS: [Migration; 7] = [
+const MIGRATIONS: [Migration; 8] = [
     Migration { version: 1, name: "first", sql: include_str!("migrations/0001_first.sql") },
     Migration {
         version: 2,
@@ -40,6 +40,7 @@ const MIGRATIONS: [Migration; 7] = [
     Migration { version: 5, name: "events", sql: include_str!("migrations/0005_events.sql") },
     Migration { version: 6, name: "staff", sql: include_str!("migrations/0006_staff.sql") },
     Migration { version: 7, name: "strikes", sql: include_str!("migrations/0007_strikes.sql") },
+    Migration { version: 8, name: "staff_keys", sql: include_str!("migrations/0008_staff_keys.sql") },
 ];
 
 const ROLES: &str = include_str!("migrations/roles.sql");

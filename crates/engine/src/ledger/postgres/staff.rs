@@ -8,7 +8,8 @@ use super::db::CLOCK;
 use super::failure::Failure;
 use super::rows::{self, at_most};
 use crate::fault::BackendError;
-use crate::ledger::{Staff, StaffAction, TrailEntry};
+use crate::ledger::staff::BegunBefore;
+use crate::ledger::{ActionAnswer, ActionKey, BeginActionOutcome, Staff, StaffAction, TrailEntry};
 use crate::order::SaleId;
 use crate::switches::{SwitchChange, TurnedSwitch};
 
@@ -46,36 +47,70 @@ impl Staff for PostgresLedger {
         self.query_all("read the switches' history", (sql, &[&before, &at_most(limit)]), turned).await
     }
 
-    async fn begin_action(&self, action: &StaffAction) -> Result<i64, BackendError> {
+    async fn begin_action(&self, action: &StaffAction) -> Result<BeginActionOutcome, BackendError> {
         let it = action;
-        let sql = "INSERT INTO staff_action (at, done_by, role, method, path, body, request) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id";
+        let (key, digest) = it.key.as_ref().map(|it| (&it.key, &it.digest)).unzip();
+        // Of two that begin at once under one key, the second waits for the first to be committed.
+        let insert = "INSERT INTO staff_action (at, done_by, role, method, path, body, request, idempotency_key, digest) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+             ON CONFLICT (done_by, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING RETURNING id";
+        let select = "SELECT digest, request, status, answer FROM staff_action \
+             WHERE done_by = $1 AND idempotency_key = $2";
         self.db
             .write("write the staff's trail", |tx| async move {
                 let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
                 let written = tx
-                    .rows((sql, &[&now, &it.by, &it.role, &it.method, &it.path, &it.body, &it.request]))
+                    .rows((
+                        insert,
+                        &[&now, &it.by, &it.role, &it.method, &it.path, &it.body, &it.request, &key, &digest],
+                    ))
                     .await?;
-                rows::one(&written, |row| Ok(row.try_get("id")?))?.ok_or(Failure::Overtaken)
+                if let Some(id) = rows::one(&written, |row| Ok(row.try_get("id")?))? {
+                    return Ok(BeginActionOutcome::Begun(id));
+                }
+                let found = tx.rows((select, &[&it.by, &key])).await?;
+                let before = rows::one(&found, begun_before)?.ok_or(Failure::Overtaken)?;
+                it.key.as_ref().map(|key| before.outcome(key)).ok_or(Failure::Overtaken)
             })
             .await
     }
 
-    async fn end_action(&self, id: i64, status: u16) -> Result<(), BackendError> {
-        let sql = "UPDATE staff_action SET status = $2 WHERE id = $1";
+    async fn end_action(&self, id: i64, answer: &ActionAnswer) -> Result<(), BackendError> {
+        let status = i64::from(answer.status);
+        // Roles that were made before there were keys may not write the answer, and need not.
+        let bare = "UPDATE staff_action SET status = $2 WHERE id = $1";
+        let whole = "UPDATE staff_action SET status = $2, answer = $3 WHERE id = $1";
         self.db
             .write("write the staff's trail", |tx| async move {
-                tx.rows((sql, &[&id, &i64::from(status)])).await.map(drop)
+                let written = match &answer.body {
+                    None => tx.rows((bare, &[&id, &status])).await,
+                    Some(body) => tx.rows((whole, &[&id, &status, body])).await,
+                };
+                written.map(drop)
             })
             .await
     }
 
     async fn trail(&self, before: Option<i64>, limit: usize) -> Result<Vec<TrailEntry>, BackendError> {
-        let sql = "SELECT id, at, done_by, role, method, path, body, request, status FROM staff_action \
-             WHERE id < $1 ORDER BY id DESC LIMIT $2";
+        let sql = "SELECT id, at, done_by, role, method, path, body, request, idempotency_key, digest, status \
+             FROM staff_action WHERE id < $1 ORDER BY id DESC LIMIT $2";
         let before = before.unwrap_or(i64::MAX);
         self.query_all("read the staff's trail", (sql, &[&before, &at_most(limit)]), entry).await
     }
+}
+
+fn status(row: &Row) -> Result<Option<u16>, Failure> {
+    let status: Option<i64> = row.try_get("status")?;
+    Ok(status.and_then(|status| u16::try_from(status).ok()))
+}
+
+fn begun_before(row: &Row) -> Result<BegunBefore, Failure> {
+    Ok(BegunBefore {
+        digest: row.try_get("digest")?,
+        request: row.try_get("request")?,
+        status: status(row)?,
+        answer: row.try_get("answer")?,
+    })
 }
 
 fn turned(row: &Row) -> Result<TurnedSwitch, Failure> {
@@ -94,7 +129,6 @@ fn turned(row: &Row) -> Result<TurnedSwitch, Failure> {
 }
 
 fn entry(row: &Row) -> Result<TrailEntry, Failure> {
-    let status: Option<i64> = row.try_get("status")?;
     Ok(TrailEntry {
         id: row.try_get("id")?,
         at: row.try_get("at")?,
@@ -105,7 +139,11 @@ fn entry(row: &Row) -> Result<TrailEntry, Failure> {
             path: row.try_get("path")?,
             body: row.try_get("body")?,
             request: row.try_get("request")?,
+            key: match row.try_get("idempotency_key")? {
+                Some(key) => Some(ActionKey { key, digest: row.try_get("digest")? }),
+                None => None,
+            },
         },
-        status: status.and_then(|status| u16::try_from(status).ok()),
+        status: status(row)?,
     })
 }

@@ -1,12 +1,13 @@
 //! The staff's switches and trail in SQLite.
 
 use async_trait::async_trait;
-use rusqlite::Row;
+use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::SqliteLedger;
 use super::rows::{self, signed};
 use crate::fault::BackendError;
-use crate::ledger::{Staff, StaffAction, TrailEntry};
+use crate::ledger::staff::BegunBefore;
+use crate::ledger::{ActionAnswer, ActionKey, BeginActionOutcome, Staff, StaffAction, TrailEntry};
 use crate::order::SaleId;
 use crate::switches::{SwitchChange, TurnedSwitch};
 
@@ -60,25 +61,32 @@ impl Staff for SqliteLedger {
             .await
     }
 
-    async fn begin_action(&self, action: &StaffAction) -> Result<i64, BackendError> {
+    async fn begin_action(&self, action: &StaffAction) -> Result<BeginActionOutcome, BackendError> {
         let (it, at) = (action.clone(), self.clock.now());
         self.db
             .write("write the staff's trail", move |tx| {
+                if let Some(key) = &it.key
+                    && let Some(before) = begun_before(tx, &it.by, key)?
+                {
+                    return Ok(before.outcome(key));
+                }
+                let (key, digest) = it.key.as_ref().map(|it| (&it.key, &it.digest)).unzip();
                 tx.execute(
-                    "INSERT INTO staff_action (at, done_by, role, method, path, body, request) \
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-                    (at, &it.by, &it.role, &it.method, &it.path, &it.body, &it.request),
+                    "INSERT INTO staff_action (at, done_by, role, method, path, body, request, idempotency_key, digest) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                    (at, &it.by, &it.role, &it.method, &it.path, &it.body, &it.request, key, digest),
                 )?;
-                Ok(tx.last_insert_rowid())
+                Ok(BeginActionOutcome::Begun(tx.last_insert_rowid()))
             })
             .await
     }
 
-    async fn end_action(&self, id: i64, status: u16) -> Result<(), BackendError> {
+    async fn end_action(&self, id: i64, answer: &ActionAnswer) -> Result<(), BackendError> {
+        let ActionAnswer { status, body } = answer.clone();
         self.db
             .write("write the staff's trail", move |tx| {
-                tx.execute("UPDATE staff_action SET status = ?2 WHERE id = ?1", (id, status))?;
-                Ok(())
+                let sql = "UPDATE staff_action SET status = ?2, answer = ?3 WHERE id = ?1";
+                tx.execute(sql, (id, status, body)).map(drop)
             })
             .await
     }
@@ -94,6 +102,22 @@ impl Staff for SqliteLedger {
             })
             .await
     }
+}
+
+/// The action that this member began under this key. Nobody else writes meanwhile.
+fn begun_before(tx: &Connection, by: &str, key: &ActionKey) -> rusqlite::Result<Option<BegunBefore>> {
+    let mut statement = tx.prepare_cached(
+        "SELECT digest, request, status, answer FROM staff_action WHERE done_by = ?1 AND idempotency_key = ?2",
+    )?;
+    let before = |row: &Row<'_>| {
+        Ok(BegunBefore {
+            digest: row.get("digest")?,
+            request: row.get("request")?,
+            status: row.get("status")?,
+            answer: row.get("answer")?,
+        })
+    };
+    statement.query_row((by, &key.key), before).optional()
 }
 
 fn turned(row: &Row<'_>) -> rusqlite::Result<TurnedSwitch> {
@@ -122,6 +146,10 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<TrailEntry> {
             path: row.get("path")?,
             body: row.get("body")?,
             request: row.get("request")?,
+            key: match row.get("idempotency_key")? {
+                Some(key) => Some(ActionKey { key, digest: row.get("digest")? }),
+                None => None,
+            },
         },
         status: row.get("status")?,
     })

@@ -37,7 +37,7 @@ GRANT INSERT ON "{schema}".sale, "{schema}".item, "{schema}".buyer, "{schema}".o
     "{schema}".payment_attempt, "{schema}".refund, "{schema}".restock, "{schema}".shop_event TO doorbuster_gateway;
 -- Every process has a listener for the staff, whose trail and switches nobody takes back.
 GRANT INSERT ON "{schema}".switch, "{schema}".staff_action TO doorbuster_gateway, doorbuster_recorder, doorbuster_keeper;
-GRANT UPDATE (status) ON "{schema}".staff_action TO doorbuster_gateway, doorbuster_recorder, doorbuster_keeper;
+GRANT UPDATE (status, answer) ON "{schema}".staff_action TO doorbuster_gateway, doorbuster_recorder, doorbuster_keeper;
 GRANT UPDATE (state, opens_at, epoch, recorded_seq, fence_reason, fence_token, fence_since)
     ON "{schema}".sale TO doorbuster_gateway;
 GRANT UPDATE (quantity, sold, paid) ON "{schema}".item TO doorbuster_gateway;
