@@ -39,7 +39,8 @@ const MAX_PAGES: usize = 100_000;
 /// A connection to the admin listener of one server, with one token.
 ///
 /// It keeps one connection alive and opens a new one when it has ended or is in use. A request may
-/// take 60 seconds. Only a `GET` is sent again when its connection broke.
+/// take 60 seconds. When its connection broke it is sent again, once: whatever changes something carries an
+/// Idempotency-Key of its own, by which the server knows it.
 pub struct AdminClient {
     url: String,
     base: BaseUrl,
@@ -416,6 +417,8 @@ impl AdminClient {
         let uri: Uri = format!("{}{path}", target.prefix)
             .parse()
             .map_err(|_| AdminError::Argument("the path cannot be used"))?;
+        let key = HeaderValue::from_str(&format!("{:032x}", rand::random::<u128>()))
+            .map_err(|_| AdminError::Argument("the key cannot stand in a header"))?;
         let request = || {
             let mut request = Request::new(Full::new(body.clone()));
             *request.method_mut() = method.clone();
@@ -423,6 +426,9 @@ impl AdminClient {
             let headers = request.headers_mut();
             headers.insert(HOST, target.host.clone());
             headers.insert(AUTHORIZATION, self.bearer.clone());
+            if method != Method::GET {
+                headers.insert("idempotency-key", key.clone());
+            }
             if !body.is_empty() {
                 headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             }
@@ -438,8 +444,7 @@ impl AdminClient {
                     *self.kept_link() = Some(link);
                     return Ok(answer);
                 }
-                Err(Broken::BeforeSending) => {}
-                Err(Broken::Lost(_)) if method == Method::GET => {}
+                Err(Broken::BeforeSending | Broken::Lost(_)) => {}
                 Err(broken) => return Err(self.unreachable(&broken.to_string(), true)),
             }
         }
