@@ -1,5 +1,6 @@
 //! A client of the admin listener, for the command line and for the witness after a storm.
 
+mod refunds;
 mod staff;
 
 use std::collections::HashSet;
@@ -8,9 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use doorbuster_wire::{
-    AuditReport, CloseRefund, DeadLetter, DropDeadLetter, EventDelivery, EventsReplayed, MarkPaid, OrderRow,
-    Page, Paid, PaymentRow, PreheatReport, Rebuild, RebuildReport, RefundOrder, RefundRow, Repair,
-    RepairReport, ReplayDeadLetter, Replayed, Restock, RetryRefund, SaleDetail, SaleDraft,
+    AuditReport, DeadLetter, DropDeadLetter, EventDelivery, EventsReplayed, MarkPaid, OrderRow, Page, Paid,
+    PaymentRow, PreheatReport, Rebuild, RebuildReport, Repair, RepairReport, ReplayDeadLetter, Replayed,
+    Restock, SaleDetail, SaleDraft,
 };
 use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
@@ -264,40 +265,6 @@ impl AdminClient {
     /// See [`AdminError`].
     pub async fn dead_letters(&self, closed: bool) -> Result<Vec<DeadLetter>, AdminError> {
         self.all_pages(&format!("/admin/api/dead-letters?closed={closed}")).await
-    }
-
-    /// Refunds a paid order.
-    ///
-    /// # Errors
-    /// See [`AdminError`]; an order that is not paid is a refusal with status 409.
-    pub async fn refund_order(&self, order_id: &str, asked: &RefundOrder) -> Result<OrderRow, AdminError> {
-        self.post(&format!("/admin/api/orders/{}/refund", checked(order_id)?), asked).await
-    }
-
-    /// Every refund, by payment; only those in `state`, if it is named.
-    ///
-    /// # Errors
-    /// See [`AdminError`].
-    pub async fn refunds(&self, state: Option<&str>) -> Result<Vec<RefundRow>, AdminError> {
-        let state = state.map(checked).transpose()?;
-        let only = state.map(|state| format!("?state={state}")).unwrap_or_default();
-        self.all_pages(&format!("/admin/api/refunds{only}")).await
-    }
-
-    /// Notes that the staff has given money back itself.
-    ///
-    /// # Errors
-    /// See [`AdminError`]; an unknown payment is a refusal with status 404.
-    pub async fn close_refund(&self, asked: &CloseRefund) -> Result<RefundRow, AdminError> {
-        self.post("/admin/api/refunds/close", asked).await
-    }
-
-    /// Lets the provider be asked again to give money back.
-    ///
-    /// # Errors
-    /// See [`AdminError`]; an unknown payment is a refusal with status 404.
-    pub async fn retry_refund(&self, asked: &RetryRefund) -> Result<RefundRow, AdminError> {
-        self.post("/admin/api/refunds/retry", asked).await
     }
 
     /// One dead letter.
