@@ -14,7 +14,7 @@ use doorbuster_services::issuer::{Algorithm, SigningKey};
 use doorbuster_wire::SetSwitch;
 use serde_json::json;
 use shop::http::Reply;
-use shop::{Offer, Sale, Shop, purchase_path, refusal, text_of};
+use shop::{Offer, Sale, Shop, purchase_path, refusal, text_of, until};
 
 const SECRET: &str = "a-secret-of-the-shop-that-nobody-knows";
 const MINUTE: Duration = Duration::from_secs(60);
@@ -302,5 +302,32 @@ async fn rules_that_nobody_could_follow_are_refused_with_what_could_be() {
     assert!(format!("{said:?}").contains("names none"), "{said:?}");
     turn(&shop, &sale, "early_access", "*=1m").await;
     shop.buyer("nora").buy(&sale.item).await.refused(403, "NOT_STARTED");
+    shop.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiting_room_lets_each_level_come_in_its_time_and_nobody_from_elsewhere() {
+    let shop = open_with(&[]).await;
+    let sale = shop.draft(Offer { opens_in: MINUTE, ..Offer::default() }).await;
+    assert!(shop.admin.preheat(&sale.id).await.unwrap().ok);
+    turn(&shop, &sale, "room", "on").await;
+    turn(&shop, &sale, "regions", "DE").await;
+    turn(&shop, &sale, "early_access", "gold=0s,*=10m").await;
+    let path = format!("/api/flash-sales/sales/{}/waiting-room", sale.id);
+    let ask = async |bearer: &str| shop.ask("POST", &path, &[("authorization", bearer)], b"").await;
+    let (gold, other) = (bearer(&shop, "gerd", "gold", "DE"), bearer(&shop, "otto", "", "DE"));
+    until("gerd waits", async || ask(&gold).await.json()["status"] == "PREQUEUE").await;
+    assert_eq!(ask(&other).await.refused(403, "NOT_STARTED")["startsInMs"], 11 * 60 * 1_000);
+    refused_for_its_region(&ask(&bearer(&shop, "urs", "gold", "CH")).await);
+
+    shop.advance(MINUTE);
+    until("gerd is let in", async || ask(&gold).await.json()["status"] == "ADMITTED").await;
+    let token = format!("Bearer {}", ask(&gold).await.text("token"));
+    until("the sale sells", async || click(&shop, &sale, &token, &[]).await.status != 503).await;
+    assert_eq!(click(&shop, &sale, &token, &[]).await.status, 409, "gerd has bought");
+    assert_eq!(ask(&other).await.refused(403, "NOT_STARTED")["startsInMs"], 10 * 60 * 1_000);
+    shop.advance(10 * MINUTE);
+    let other = bearer(&shop, "otto", "", "DE");
+    until("otto is let in", async || ask(&other).await.json()["status"] == "ADMITTED").await;
     shop.finish().await;
 }
