@@ -99,6 +99,34 @@ fn every_documented_operation_is_served_and_answers_as_documented() {
     assert_eq!((address.status, address.word().as_str()), (404, "NOT_FOUND"));
 }
 
+#[test]
+fn every_documented_change_of_the_staff_is_in_the_trail_with_its_key() {
+    let server = Served::start();
+    let (sale, item) = server.open_sale(10, 1);
+    let mut keys = BTreeSet::new();
+    for (path, method, operation) in operations(&document("openapi-admin.json")) {
+        if method == "GET" {
+            continue;
+        }
+        let body = &operation["requestBody"]["content"]["application/json"]["example"];
+        let key = format!("key-{}", keys.len());
+        let path = filled(&path, &sale, &item);
+        let header = format!("Idempotency-Key: {key}\r\n");
+        let body = Some(body).filter(|body| !body.is_null());
+        let ask = || request(server.admin, &method, &path, Some(served::ADMIN), body, &header);
+        let (first, again) = (ask(), ask());
+        assert_eq!((first.status, &first.body), (again.status, &again.body), "{method} {path}");
+        assert_eq!(again.header("idempotent-replayed"), Some("true"), "{method} {path}: {again:?}");
+        keys.insert(key);
+    }
+    assert!(keys.len() > 15, "{keys:?}");
+    let trail = request(server.admin, "GET", "/admin/api/trail?limit=1000", Some(VIEWER), None, "").json();
+    let trail = trail["items"].as_array().unwrap().iter();
+    let kept: BTreeSet<String> =
+        trail.filter_map(|row| row["idempotencyKey"].as_str().map(str::to_owned)).collect();
+    assert_eq!(kept, keys);
+}
+
 /// A path without the names of its parameters.
 fn shape(path: &str) -> String {
     let parts = path.split('/').map(|part| if part.starts_with('{') { "{}" } else { part });

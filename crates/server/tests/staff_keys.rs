@@ -91,12 +91,14 @@ async fn a_change_sent_again_is_answered_as_it_was_and_not_done_again() {
     is_again(&named.change(SALES, "k-1", &draft).await, &first);
     assert_eq!(named.sales().await, 1);
 
-    // Another body, path, query or method under the same key is another request.
+    // Another body, path or query under the same key is another request.
     let sale = format!("{SALES}/{}", first.text("saleId"));
     named.change(SALES, "k-1", &named.draft("Other").await).await.refused(422, "IDEMPOTENCY_MISMATCH");
     named.change(&format!("{sale}/pause"), "k-1", &draft).await.refused(422, "IDEMPOTENCY_MISMATCH");
     named.change(&format!("{SALES}?a=b"), "k-1", &draft).await.refused(422, "IDEMPOTENCY_MISMATCH");
-    named.send(ADA, "PUT", SALES, &["k-1"], draft.as_bytes()).await.refused(422, "IDEMPOTENCY_MISMATCH");
+    // What nobody serves is no change, whatever its key.
+    named.send(ADA, "PUT", SALES, &["k-1"], draft.as_bytes()).await.refused(405, "METHOD_NOT_ALLOWED");
+    named.change("/admin/api/nothing", "k-1", "").await.refused(404, "NOT_FOUND");
     assert_eq!(named.sales().await, 1);
     // Another member's key is another key; who may not change anything learns nothing by a key.
     let bobs = named.send(BOB, "POST", SALES, &["k-1"], draft.as_bytes()).await;

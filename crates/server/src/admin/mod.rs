@@ -20,12 +20,12 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::{Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
+use axum::routing::{MethodRouter, delete, get, post, put};
 use bytes::Bytes;
 use doorbuster_engine::audit;
 use doorbuster_engine::engine::Shared;
@@ -123,33 +123,38 @@ impl AdminListener {
 }
 
 fn router(state: AdminState) -> Router {
+    let layer = from_fn_with_state(state.clone(), change);
+    // What changes something, and that alone: a method or a path that nobody serves is no change.
+    let changes = |methods: MethodRouter<AdminState>| methods.route_layer(layer.clone());
     Router::new()
-        .route("/admin/api/sales", get(sales::list).post(sales::create))
+        .route("/admin/api/sales", get(sales::list))
+        .route("/admin/api/sales", changes(post(sales::create)))
         .route("/admin/api/sales/{sale}", get(sales::show))
-        .route("/admin/api/sales/{sale}/preheat", post(sales::preheat))
-        .route("/admin/api/sales/{sale}/open", post(sales::open))
-        .route("/admin/api/sales/{sale}/pause", post(sales::pause))
-        .route("/admin/api/sales/{sale}/close", post(sales::close))
-        .route("/admin/api/sales/{sale}/rebuild", post(repair::rebuild))
-        .route("/admin/api/sales/{sale}/repair", post(repair::repair))
-        .route("/admin/api/sales/{sale}/items/{item}/restock", post(sales::restock))
+        .route("/admin/api/sales/{sale}/preheat", changes(post(sales::preheat)))
+        .route("/admin/api/sales/{sale}/open", changes(post(sales::open)))
+        .route("/admin/api/sales/{sale}/pause", changes(post(sales::pause)))
+        .route("/admin/api/sales/{sale}/close", changes(post(sales::close)))
+        .route("/admin/api/sales/{sale}/rebuild", changes(post(repair::rebuild)))
+        .route("/admin/api/sales/{sale}/repair", changes(post(repair::repair)))
+        .route("/admin/api/sales/{sale}/items/{item}/restock", changes(post(sales::restock)))
         .route("/admin/api/sales/{sale}/orders", get(orders::list))
         .route("/admin/api/sales/{sale}/payments", get(payments::list))
         .route("/admin/api/orders/{order}", get(orders::show))
-        .route("/admin/api/orders/{order}/mark-paid", post(orders::mark_paid))
-        .route("/admin/api/orders/{order}/refund", post(refunds::refund_order))
+        .route("/admin/api/orders/{order}/mark-paid", changes(post(orders::mark_paid)))
+        .route("/admin/api/orders/{order}/refund", changes(post(refunds::refund_order)))
         .route("/admin/api/refunds", get(refunds::list))
-        .route("/admin/api/refunds/close", post(refunds::close))
-        .route("/admin/api/refunds/retry", post(refunds::retry))
+        .route("/admin/api/refunds/close", changes(post(refunds::close)))
+        .route("/admin/api/refunds/retry", changes(post(refunds::retry)))
         .route("/admin/api/dead-letters", get(dead_letters::list))
-        .route("/admin/api/dead-letters/{letter}", get(dead_letters::show).delete(dead_letters::drop_letter))
-        .route("/admin/api/dead-letters/{letter}/replay", post(dead_letters::replay))
+        .route("/admin/api/dead-letters/{letter}", get(dead_letters::show))
+        .route("/admin/api/dead-letters/{letter}", changes(delete(dead_letters::drop_letter)))
+        .route("/admin/api/dead-letters/{letter}/replay", changes(post(dead_letters::replay)))
         .route("/admin/api/events", get(events::list))
         .route("/admin/api/events/{delivery}", get(events::show))
-        .route("/admin/api/events/{delivery}/replay", post(events::replay))
-        .route("/admin/api/events/endpoints/{endpoint}/replay", post(events::replay_dead))
+        .route("/admin/api/events/{delivery}/replay", changes(post(events::replay)))
+        .route("/admin/api/events/endpoints/{endpoint}/replay", changes(post(events::replay_dead)))
         .route("/admin/api/switches", get(switches::list))
-        .route("/admin/api/switches/{name}", put(switches::set))
+        .route("/admin/api/switches/{name}", changes(put(switches::set)))
         .route("/admin/api/switch-history", get(switches::history))
         .route("/admin/api/trail", get(trail::list))
         .route("/admin/api/audit", get(run_audit))
@@ -198,19 +203,14 @@ async fn admitted(
     if member.role < needed {
         return Err(problem::FORBIDDEN.said_to(id));
     }
-    let key = if request.method().is_safe() { None } else { keys::key(request.headers(), id)? };
-    let (head, body) = whole(request, state.body_timeout, id).await?;
-    if head.method.is_safe() {
-        return Ok(next.run(Request::from_parts(head, Body::from(body))).await);
-    }
-    let change = Change { by: By(member.name.clone()), role: member.role, key, head, body, id };
-    run(state.clone(), change, next).await
+    let (mut head, body) = whole(request, state.body_timeout, id).await?;
+    head.extensions.insert(By { name: member.name.clone(), role: member.role });
+    Ok(next.run(Request::from_parts(head, Body::from(body))).await)
 }
 
 /// A request that changes something.
 struct Change {
     by: By,
-    role: Role,
     key: Option<String>,
     head: Parts,
     body: Bytes,
@@ -219,8 +219,17 @@ struct Change {
 
 /// Runs a change to its end, whether whoever asked still waits or not: else a connection that breaks would leave it
 /// half done, and nobody would know its answer.
-async fn run(state: AdminState, change: Change, next: Next) -> Result<Response, ApiError> {
-    let (id, changes) = (change.id, state.changes.clone());
+async fn change(
+    State(state): State<AdminState>,
+    Extension(by): Extension<By>,
+    id: RequestId,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let key = keys::key(request.headers(), id)?;
+    // In memory by now, so that this does not wait.
+    let (head, body) = whole(request, state.body_timeout, id).await?;
+    let (change, changes) = (Change { by, key, head, body, id }, state.changes.clone());
     let Some(done) = changes.begin(async move { carry_out(&state, change, next).await }) else {
         let why = "Too many changes are under way. This one was not begun: ask again shortly.";
         return Err(ApiError::new(problem::UNAVAILABLE.because(why), id));
@@ -235,23 +244,25 @@ async fn carry_out(state: &AdminState, change: Change, next: Next) -> Result<Res
         Begun::Now(action) => action,
         Begun::Before(answer) => return Ok(answer),
     };
-    let Change { by, role, key, mut head, body, .. } = change;
+    let Change { by, key, head, body, .. } = change;
     let (method, path) = (head.method.clone(), head.uri.path().to_owned());
-    head.extensions.insert(by.clone());
     let response = next.run(Request::from_parts(head, Body::from(body))).await;
     let (response, answer) = keys::kept(response, key.is_some()).await;
     trail::end(state, action, &answer, id).await;
     let status = response.status();
     if status.is_success() {
-        let (by, role, status) = (&by.0, role.as_str(), status.as_u16());
+        let (by, role, status) = (&by.name, by.role.as_str(), status.as_u16());
         tracing::info!(request.id = %id, by, role, %method, path, status, "the staff changed something");
     }
     Ok(response)
 }
 
-/// Who changes something: the name beside the token.
+/// Who asks: the name beside the token, and its role.
 #[derive(Clone)]
-struct By(String);
+struct By {
+    name: String,
+    role: Role,
+}
 
 /// The request and its whole body, which a slow sender does not get to hold up.
 async fn whole(request: Request, patience: Duration, id: RequestId) -> Result<(Parts, Bytes), ApiError> {

@@ -36,7 +36,7 @@ pub(super) async fn list(State(state): State<AdminState>, id: RequestId) -> Resu
 /// Turns a switch, or gives it back to the configuration.
 pub(super) async fn set(
     State(state): State<AdminState>,
-    Extension(By(by)): Extension<By>,
+    Extension(By { name: by, .. }): Extension<By>,
     InPath(name): InPath<String>,
     id: RequestId,
     asked: JsonBody<SetSwitch>,

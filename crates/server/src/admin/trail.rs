@@ -51,11 +51,11 @@ pub(super) async fn list(
 /// # Errors
 /// When it cannot be written: then it is not done either.
 pub(super) async fn begin(state: &AdminState, change: &Change) -> Result<BeginActionOutcome, ApiError> {
-    let Change { by, role, key, head, body, id } = change;
+    let Change { by, key, head, body, id } = change;
     let (method, target) = (head.method.as_str(), head.uri.path_and_query().map_or("", |it| it.as_str()));
     let action = StaffAction {
-        by: by.0.clone(),
-        role: role.as_str().to_owned(),
+        by: by.name.clone(),
+        role: by.role.as_str().to_owned(),
         method: method.to_owned(),
         path: head.uri.path().to_owned(),
         body: String::from_utf8_lossy(&body[..body.len().min(BODY_MAX)]).replace('\0', "\u{fffd}"),
