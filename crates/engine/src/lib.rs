@@ -6,6 +6,7 @@
 //! ```
 
 pub mod audit;
+pub mod block;
 pub mod clock;
 pub mod conformance;
 pub mod delivery;

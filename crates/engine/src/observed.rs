@@ -4,6 +4,7 @@
 //! Everything here is an atomic counter: measuring takes no lock and allocates nothing. The figures
 //! are of this process and begin at zero with it. A server writes them out as metrics.
 
+mod blocks;
 mod latency;
 mod ledger;
 mod queue;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use doorbuster_engine::block::{Blocked, NewBlocks};
 use doorbuster_engine::clock::{Clock, ManualClock};
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::engine::PurchaseOutcome;
 use doorbuster_engine::fault::{BackendError, Fault, Layer};
-use doorbuster_engine::gate::{BadToken, ProfileClaims, Refusal};
-use doorbuster_engine::ledger::CancelOutcome;
+use doorbuster_engine::gate::{BadToken, Ineligible, ProfileClaims, Refusal};
+use doorbuster_engine::ledger::{BlockFilter, BlockOutcome, CancelOutcome};
 use doorbuster_engine::member::{Level, Levels};
 use doorbuster_engine::my_orders::BeginPaymentOutcome;
 use doorbuster_engine::operate::{DifferencesReport, RebuildReport};
@@ -22,7 +23,7 @@ use doorbuster_engine::sale::LoaderToken;
 use doorbuster_engine::stock::{
     Batcher, BatcherLimits, BucketId, LoadPage, ReadBack, ReserveOutcome, ReserveReply, ReserveRequest,
 };
-use doorbuster_engine::workers::{Backpressure, Difference, Shedding, Step, WatchLimits, Worker};
+use doorbuster_engine::workers::{Backpressure, Difference, Doorman, Shedding, Step, WatchLimits, Worker};
 use support::{FIRST, Publishing, SALE, WINDOW, World, accepted, attempt, token_of_level, verifier};
 
 fn lost(fault: Fault) -> BackendError {
@@ -656,5 +657,56 @@ async fn while_orders_pile_up_the_nearest_to_the_shop_are_taken_longest() {
     while world.record().await != Step::Idle {}
     watch.step().await.unwrap();
     accepted(buy("nobody's member", "").await);
+    world.finish().await;
+}
+
+/// Runs SQL on the ledger's own file, as an accident would.
+fn spoil(world: &World, sql: &str) {
+    rusqlite::Connection::open(world.ledger_file()).unwrap().execute_batch(sql).unwrap();
+}
+
+#[tokio::test]
+async fn who_is_blocked_stays_so_while_the_ledger_does_not_say() {
+    let world = World::new().await;
+    world.sale(10, 1).await;
+    let barred = Arc::clone(&world.engine.shared().barred);
+    let mut doorman = Doorman::new(world.backends.clone(), Arc::clone(&world.catalog), barred, 2);
+    let block = async |user: &str| {
+        let blocked = vec![Blocked::of("user", user).unwrap()];
+        let new = NewBlocks { blocked, sale: None, reason: "a test".to_owned(), by: "ada".to_owned() };
+        let added = world.backends.ledger.block(&new, 100).await.unwrap();
+        assert_eq!(added, BlockOutcome::Stand { added: 1 });
+    };
+    let refused = PurchaseOutcome::Refused(Refusal::NotEligible(Ineligible::Blocked));
+    block("eve").await;
+    doorman.step().await.unwrap();
+    assert_eq!(world.buy("eve").await, refused);
+    accepted(world.buy("alice").await);
+
+    // The list alone cannot be read; then nothing can.
+    spoil(&world, "ALTER TABLE block RENAME TO elsewhere");
+    for _ in 0..3 {
+        world.clock.advance(Duration::from_secs(6));
+        doorman.step().await.unwrap();
+        assert_eq!(world.buy("eve").await, refused);
+    }
+    spoil(&world, "ALTER TABLE orders RENAME TO nowhere");
+    world.clock.advance(Duration::from_secs(6));
+    doorman.step().await.unwrap_err();
+    assert_eq!(world.buy("eve").await, refused);
+    spoil(&world, "ALTER TABLE nowhere RENAME TO orders; ALTER TABLE elsewhere RENAME TO block");
+    block("mallory").await;
+    let eve = world.backends.ledger.blocks(&BlockFilter::default(), None, 10).await.unwrap().pop().unwrap();
+    world.backends.ledger.lift_block(eve.id, "a mistake", "ada").await.unwrap().unwrap();
+    world.clock.advance(Duration::from_secs(6));
+    doorman.step().await.unwrap();
+    accepted(world.buy("eve").await);
+    assert_eq!(world.buy("mallory").await, refused);
+
+    // A ledger that was set back to an earlier day has no such block.
+    spoil(&world, "DELETE FROM block; UPDATE block_state SET changed = 0, standing = 0");
+    world.clock.advance(Duration::from_secs(6));
+    doorman.step().await.unwrap();
+    accepted(world.buy("mallory").await);
     world.finish().await;
 }

@@ -1,5 +1,6 @@
 //! A client of the admin listener, for the command line and for the witness after a storm.
 
+mod blocks;
 mod refunds;
 mod staff;
 
@@ -457,15 +458,16 @@ fn page_path(path: &str, cursor: Option<&str>, limit: usize) -> String {
     let separator = if path.contains('?') { '&' } else { '?' };
     let mut full = format!("{path}{separator}limit={limit}");
     if let Some(cursor) = cursor {
-        full.push_str("&cursor=");
-        for byte in cursor.bytes() {
-            let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
-            if plain {
-                full.push(char::from(byte));
-            } else {
-                full.push_str(&format!("%{byte:02X}"));
-            }
-        }
+        full.push_str(&format!("&cursor={}", encoded(cursor)));
     }
     full
+}
+
+/// A text as it stands in a query.
+fn encoded(text: &str) -> String {
+    let byte = |byte: u8| {
+        let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+        if plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+    };
+    text.bytes().map(byte).collect()
 }

@@ -95,6 +95,10 @@ impl App {
         let shared = shared(observed.over(opened.backends.clone()), config)?;
         let limits = watch_limits(config);
         watch(&shared, limits).refresh().await?;
+        if config.server.roles.contains(&Role::Gateway) {
+            // Who is kept out is known before anybody comes in.
+            doorman(&shared, shared.backends.clone(), config).step().await?;
+        }
         let watchdog = config.server.roles.contains(&Role::Recorder).then(|| {
             // By real time, whatever clock a test moves: a step that runs meanwhile has not been stuck.
             Arc::new(Watchdog::new(config.server.recorder_stall_max, Arc::new(SystemClock::new())))
@@ -312,10 +316,8 @@ fn workers(
         workers.push((watchdog.over(Box::new(Recorder::new(backends(), ms(250)))), ms(0)));
     }
     if config.server.roles.contains(&Role::Gateway) {
-        let (catalog, barred) = (Arc::clone(&shared.catalog), Arc::clone(&shared.barred));
-        let doorman = Doorman::new(backends(), catalog, barred, config.gate.strikes_max);
         // Sooner than a unit of theirs is on sale again.
-        workers.push((Box::new(doorman), ms(200)));
+        workers.push((Box::new(doorman(shared, backends(), config)), ms(200)));
     }
     if config.server.roles.contains(&Role::Keeper) {
         // Without a provider nobody can be asked, so nobody is waited for.
@@ -354,6 +356,11 @@ fn usher(
         let usher = Usher::new(backends, room, catalog, tells, config.gate.waiting_room.inside_percent);
         (Box::new(usher) as Box<dyn Worker>, USHER_PAUSE)
     })
+}
+
+fn doorman(shared: &Shared, backends: Backends, config: &Config) -> Doorman {
+    let (catalog, barred) = (Arc::clone(&shared.catalog), Arc::clone(&shared.barred));
+    Doorman::new(backends, catalog, barred, config.gate.strikes_max)
 }
 
 /// What a provider of payments needs done: the sandbox's webhooks, and for a keeper the provider's side.

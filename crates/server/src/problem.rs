@@ -48,6 +48,7 @@ words! {
     DEAD_LETTER_NOT_FOUND = 404, "No such dead letter", "There is no dead letter with this number.";
     EVENT_NOT_FOUND = 404, "No such delivery", "There is no delivery of an event with this number.";
     SWITCH_NOT_FOUND = 404, "No such switch", "There is no switch with this name.";
+    BLOCK_NOT_FOUND = 404, "No such block", "There is no block with this number.";
     METHOD_NOT_ALLOWED = 405, "Method not allowed", "This address does not take this method; the Allow header says which it takes.";
     RATE_LIMITED = 429, "Too many requests", "You, or your address, come too often. Wait for as long as Retry-After says.";
     REQUEST_TIMEOUT = 408, "Request too slow", "The request's body did not arrive in time. Send it again.";

@@ -334,6 +334,7 @@ pub(crate) fn not_started(opens_at: Timestamp, wait: Duration) -> (Problem, u32)
 /// Why a user may not buy in a sale. Nothing of it is about anybody else.
 pub(crate) fn not_eligible(why: Ineligible) -> Problem {
     problem::NOT_ELIGIBLE.because(match why {
+        Ineligible::Blocked => "You, or the network you come from, may not buy in this sale.",
         Ineligible::Strikes => {
             "You may not buy in this sale any more: too many of your orders in it were not paid."
         }

@@ -45,6 +45,7 @@ fn filled(path: &str, sale: &str, item: &str) -> String {
         .replace("{itemId}", item)
         .replace("{orderId}", ORDER)
         .replace("{letterId}", "1")
+        .replace("{blockId}", "1")
         .replace("{deliveryId}", "1")
         .replace("{endpoint}", "shop")
         .replace("{provider}", "stripe")
@@ -81,6 +82,7 @@ fn every_documented_operation_is_served_and_answers_as_documented() {
                         .replace("{itemId}", "%ff")
                         .replace("{orderId}", "%ff")
                         .replace("{letterId}", "%ff")
+                        .replace("{blockId}", "%ff")
                         .replace("{deliveryId}", "%ff")
                         .replace("{endpoint}", "%ff")
                         .replace("{name}", "%ff"),

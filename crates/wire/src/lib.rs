@@ -7,12 +7,14 @@
 //! - members are added, never renamed or removed.
 
 mod admin;
+mod blocks;
 mod events;
 mod refunds;
 mod shop;
 mod staff;
 
 pub use admin::*;
+pub use blocks::*;
 pub use events::*;
 pub use refunds::*;
 pub use shop::*;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+pub use super::blocks::{a_block_stands_until_it_is_lifted, blocks_are_added_all_or_none};
 pub use super::settlement::{
     a_late_payment_is_settled_by_its_retake, a_refund_stays_due_until_it_is_done,
     a_refunded_order_gives_its_units_back, a_refused_retake_gives_the_money_back,
@@ -49,6 +50,7 @@ macro_rules! ledger_promises {
             each_payment_of_a_sale_is_listed_once, holding_without_paying_is_a_strike, the_newest_turn_of_a_switch_stands,
             an_action_is_in_the_trail_before_it_has_ended,
             a_key_begins_one_action_once,
+            a_block_stands_until_it_is_lifted, blocks_are_added_all_or_none,
         }
     };
 }

@@ -5,6 +5,7 @@
 //! [`ledger_promises`](crate::ledger_promises), [`event_promises`](crate::event_promises),
 //! [`room_promises`](crate::room_promises). A broken promise panics.
 
+mod blocks;
 pub mod events;
 pub mod ledger;
 pub mod queue;

@@ -1,4 +1,6 @@
-//! Who may buy in a sale, and from when on: by strikes, region and level.
+//! Who may buy in a sale, and from when on: by blocks, strikes, region and level.
+
+use std::net::IpAddr;
 
 use super::{Caller, Gate, Refusal, ms_between};
 use crate::clock::Timestamp;
@@ -10,20 +12,43 @@ use crate::switches::Switches;
 /// Why a user may not buy in a sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ineligible {
+    /// The staff has blocked them, or the network that they come from.
+    Blocked,
     /// Too many of their orders in it were not paid.
     Strikes,
     /// It is for certain regions, and theirs is none of them or is not known.
     Region,
 }
 
+/// Somebody who asks for something: who it is, and from where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visitor {
+    /// Who, and what is said of them.
+    pub known: Known,
+    /// The client's address, which limits go by, too.
+    pub address: IpAddr,
+}
+
 impl Gate {
+    /// Whether somebody may buy in a sale: whoever may not needs no captcha for it either.
+    ///
+    /// # Errors
+    /// [`Ineligible`], with the reason.
+    pub fn may_buy(&self, sale: SaleId, visitor: &Visitor) -> Result<(), Ineligible> {
+        self.eligible(self.catalog.load().switches(), sale, &visitor.known, visitor.address)
+    }
+
     /// Whether somebody may buy in a sale at all.
     pub(super) fn eligible(
         &self,
         switches: &Switches,
         sale: SaleId,
         known: &Known,
+        address: IpAddr,
     ) -> Result<(), Ineligible> {
+        if self.barred.blocks(sale, &known.user, address) {
+            return Err(Ineligible::Blocked);
+        }
         if self.barred.has(sale, &known.user) {
             return Err(Ineligible::Strikes);
         }

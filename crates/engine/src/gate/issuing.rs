@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Challenge, Gate, Ineligible, SaleToken};
+use super::{Challenge, Gate, Ineligible, SaleToken, Visitor};
 use crate::clock::Timestamp;
-use crate::member::Known;
 use crate::order::{SaleId, UserId};
 use crate::sale::{Catalog, Sale, SaleState};
 use crate::switches::RoomMode;
@@ -63,11 +62,11 @@ impl Gate {
     pub fn issue_sale_token(
         &self,
         sale: SaleId,
-        known: &Known,
+        visitor: &Visitor,
         answer: CaptchaAnswer<'_>,
     ) -> Result<IssuedToken, NotIssued> {
-        let (catalog, user) = (self.catalog.load(), &known.user);
-        let (sale, now) = self.entitled(&catalog, sale, known)?;
+        let (catalog, user) = (self.catalog.load(), &visitor.known.user);
+        let (sale, now) = self.entitled(&catalog, sale, visitor)?;
         let captcha = catalog.switches().entry(sale.id).captcha;
         if captcha {
             self.take_captcha((sale.id, user), answer)?;
@@ -80,7 +79,7 @@ impl Gate {
             ends,
             captcha,
             let_in: false,
-            profile: known.profile,
+            profile: visitor.known.profile,
         };
         let token = self.sale_tokens.sign(&token).ok_or(NotIssued::Off)?;
         Ok(IssuedToken { token, ends })
@@ -91,9 +90,9 @@ impl Gate {
     ///
     /// # Errors
     /// [`NotIssued`], when no answer would give one now.
-    pub fn needs_captcha(&self, sale: SaleId, known: &Known) -> Result<bool, NotIssued> {
+    pub fn needs_captcha(&self, sale: SaleId, visitor: &Visitor) -> Result<bool, NotIssued> {
         let catalog = self.catalog.load();
-        let (sale, _) = self.entitled(&catalog, sale, known)?;
+        let (sale, _) = self.entitled(&catalog, sale, visitor)?;
         Ok(catalog.switches().entry(sale.id).captcha)
     }
 
@@ -102,12 +101,15 @@ impl Gate {
         &self,
         catalog: &'c Catalog,
         sale: SaleId,
-        known: &Known,
+        visitor: &Visitor,
     ) -> Result<(&'c Sale, Timestamp), NotIssued> {
-        let (sale, now) = self.for_sale(catalog, sale, known)?;
+        let (sale, now) = self.for_sale(catalog, sale, visitor)?;
         let rules = self.sale_tokens.rules();
-        let turn =
-            sale.terms.opens_at.minus(rules.issue_before).plus(self.sale_tokens.turn(sale.id, &known.user));
+        let turn = sale
+            .terms
+            .opens_at
+            .minus(rules.issue_before)
+            .plus(self.sale_tokens.turn(sale.id, &visitor.known.user));
         // However the times are set, nobody waits for a token when the sale is open.
         let turn = turn.min(sale.terms.opens_at);
         if now < turn {
@@ -124,7 +126,7 @@ impl Gate {
         &self,
         catalog: &'c Catalog,
         sale: SaleId,
-        known: &Known,
+        visitor: &Visitor,
     ) -> Result<(&'c Sale, Timestamp), NotIssued> {
         let sale = catalog.sale(sale).ok_or(NotIssued::NoSale)?;
         let now = self.clock.now().ahead_by(catalog.stock_ahead_ms());
@@ -134,7 +136,7 @@ impl Gate {
         if !self.sale_tokens.are_on() {
             return Err(NotIssued::Off);
         }
-        self.eligible(catalog.switches(), sale.id, known).map_err(NotIssued::NotEligible)?;
+        self.may_buy(sale.id, visitor).map_err(NotIssued::NotEligible)?;
         Ok((sale, now))
     }
 

@@ -201,10 +201,14 @@ impl Limits {
         self.trusted_proxies.iter().any(|net| net.contains(&peer.to_canonical()))
     }
 
-    /// The client's address, if it has limits. A proxy that does not say whom it speaks for has them
+    /// The client's address.
+    pub(super) fn address(&self, caller: Caller<'_>) -> IpAddr {
+        client_of(caller, &self.trusted_proxies)
+    }
+
+    /// A client's address, if it has limits. A proxy that does not say whom it speaks for has them
     /// whatever is exempt: it stands for strangers.
-    pub(super) fn client(&self, caller: Caller<'_>) -> Option<IpAddr> {
-        let client = client_of(caller, &self.trusted_proxies);
+    pub(super) fn client(&self, client: IpAddr) -> Option<IpAddr> {
         let is_in = |nets: &[IpNet]| nets.iter().any(|net| net.contains(&client));
         let exempt = is_in(&self.exempt) && !is_in(&self.trusted_proxies);
         (!exempt).then_some(client)
@@ -379,7 +383,11 @@ mod tests {
 
     /// How many of so many clicks at one moment come through.
     fn through(limits: &Limits, from: &str, clicks: u32, at_ms: u64) -> usize {
-        let client = limits.client(Caller { peer: from.parse().unwrap(), forwarded: None, region: None });
+        let client = limits.client(limits.address(Caller {
+            peer: from.parse().unwrap(),
+            forwarded: None,
+            region: None,
+        }));
         let click = |_| limits.click(client, &sample::user(1), Duration::from_millis(at_ms)).is_ok();
         (0..clicks).map(click).filter(|it| *it).count()
     }
@@ -489,11 +497,9 @@ mod tests {
                 trusted_proxies: vec![trusted.parse().unwrap()],
             };
             let peer = std::net::Ipv4Addr::LOCALHOST.into();
-            Limits::new(options).client(Caller {
-                peer,
-                forwarded: forwarded.map(str::as_bytes),
-                region: None,
-            })
+            let limits = Limits::new(options);
+            let forwarded = forwarded.map(str::as_bytes);
+            limits.client(limits.address(Caller { peer, forwarded, region: None }))
         };
         assert_eq!(client("10.0.0.0/8", None), None, "somebody on this machine");
         for nothing in [None, Some(""), Some("unknown")] {

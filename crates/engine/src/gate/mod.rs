@@ -2,12 +2,13 @@
 //! or allocation.
 //!
 //! Which refusal wins, in this order: no such item, no token, outside the window, flagged sold out,
-//! not taking orders, bad access token, not taking orders of this level, too often, not eligible (strikes,
-//! region), before the time of this level, sale token missing or bad, bad request. An address whose bad tokens are
+//! not taking orders, bad access token, not taking orders of this level, too often, not eligible (blocked,
+//! strikes, region), before the time of this level, sale token missing or bad, bad request. An address whose bad tokens are
 //! too many hears "too often" for each that would have to be checked by a public key.
 
 mod address;
 mod barred;
+mod block_list;
 mod captcha;
 mod eligibility;
 mod issuing;
@@ -22,8 +23,9 @@ mod winners;
 
 pub use address::Caller;
 pub use barred::Barred;
+pub use block_list::BlockList;
 pub use captcha::{CaptchaRules, Challenge, solve};
-pub use eligibility::Ineligible;
+pub use eligibility::{Ineligible, Visitor};
 pub use issuing::{CaptchaAnswer, IssuedToken, NotIssued};
 pub use jwt::{
     BadToken, JwtAlgorithm, JwtKey, JwtKeys, JwtRules, JwtVerifier, NotAnAlgorithm, ProfileClaims, ReadJwks,
@@ -302,7 +304,8 @@ impl Gate {
             return Err(Refusal::NotReady);
         }
         let taken_from = taking().ok_or(Refusal::Busy)?;
-        let (client, now) = (self.limits.client(attempt.caller), self.clock.monotonic());
+        let address = self.limits.address(attempt.caller);
+        let (client, now) = (self.limits.client(address), self.clock.monotonic());
         let (known, passed) = match self.identify(bearer, (sale.id, stock_now), client, flagged) {
             Ok((known, passed)) => (self.placed(known, attempt.caller), passed),
             // It names a holder. A forged one learns nothing about who bought, not even by a limit.
@@ -314,7 +317,7 @@ impl Gate {
             return Err(Refusal::Shed(level));
         }
         self.limits.click(client, &known.user, now).map_err(Refusal::TooOften)?;
-        self.eligible(switches, sale.id, &known).map_err(Refusal::NotEligible)?;
+        self.eligible(switches, sale.id, &known, address).map_err(Refusal::NotEligible)?;
         self.in_turn(switches, sale, level, stock_now)?;
         let sale_token = (passed, attempt.sale_token);
         self.enter(switches.entry(sale.id), &known.user, sale_token, (sale.id, stock_now))?;
@@ -443,10 +446,11 @@ impl Gate {
         bearer: &[u8],
         caller: Caller<'_>,
         changes: bool,
-    ) -> Result<Known, NotAdmitted> {
-        let known = self.verify(bearer, self.limits.client(caller), false)?;
+    ) -> Result<Visitor, NotAdmitted> {
+        let address = self.limits.address(caller);
+        let known = self.verify(bearer, self.limits.client(address), false)?;
         self.limits.other(&known.user, changes, self.clock.monotonic()).map_err(NotAdmitted::TooOften)?;
-        Ok(self.placed(known, caller))
+        Ok(Visitor { known: self.placed(known, caller), address })
     }
 
     /// The stock said at its step `seq` that an item has nothing free. Answers whether the list of the

@@ -2,7 +2,7 @@
 //! The room itself is another stage; this one knows users, captchas and seals.
 
 use super::place::SealedPlace;
-use super::{CaptchaAnswer, Gate, IssuedToken, NotIssued, SaleToken};
+use super::{CaptchaAnswer, Gate, IssuedToken, NotIssued, SaleToken, Visitor};
 use crate::clock::Timestamp;
 use crate::member::Known;
 use crate::order::SaleId;
@@ -47,11 +47,12 @@ impl Gate {
     pub fn at_door(
         &self,
         sale: SaleId,
-        known: &Known,
+        visitor: &Visitor,
         shown: Option<&[u8]>,
     ) -> Result<Option<AtDoor>, NotIssued> {
         let catalog = self.catalog.load();
-        let (sale, now) = self.for_sale(&catalog, sale, known)?;
+        let (sale, now) = self.for_sale(&catalog, sale, visitor)?;
+        let known = &visitor.known;
         let entry = catalog.switches().entry(sale.id);
         if !self.is_waited_for(sale, entry.room, now) {
             return Ok(None);

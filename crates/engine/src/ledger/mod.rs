@@ -37,10 +37,13 @@
 //! 20. Of each switch the newest turn stands, and every turn is kept: `the_newest_turn_of_a_switch_stands`.
 //! 21. What the staff does is written down before it is done: `an_action_is_in_the_trail_before_it_has_ended`.
 //! 22. A key of a member of the staff is one request's, which is begun once: `a_key_begins_one_action_once`.
+//! 23. Who is blocked stays so until that is lifted, and every change is told in its order, also to who reads from the
+//!     start: `a_block_stands_until_it_is_lifted`; never too many stand: `blocks_are_added_all_or_none`.
 //!
 //! What the shop is told of has its own promises, in [`Events`].
 
 mod attempts;
+mod blocks;
 mod dead_letters;
 mod events;
 pub mod judge;
@@ -57,6 +60,7 @@ pub use attempts::{
     Attempts, BeginOutcome, PaymentAttempt, PaymentAttemptId, PaymentEventKind, PaymentEvidence,
     ProviderEvent, ReceiveOutcome,
 };
+pub use blocks::{BlockChanges, BlockFilter, BlockOutcome, Blocks};
 pub use dead_letters::{DeadLetter, DeadLetterClosing, DeadLetters, DropOutcome, ReplayOutcome};
 pub use events::{
     About, Attempted, Delivery, DeliveryFilter, DeliveryState, DueDelivery, Event, EventType, Events, Then,
@@ -97,6 +101,7 @@ pub trait Ledger:
     + DeadLetters
     + Events
     + Staff
+    + Blocks
     + Books
 {
 }
@@ -113,6 +118,7 @@ impl<
         + DeadLetters
         + Events
         + Staff
+        + Blocks
         + Books,
 > Ledger for T
 {

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use doorbuster_engine::block::{Blocked, NewBlocks};
 use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::conformance::sample;
 use doorbuster_engine::fault::Fault;
 use doorbuster_engine::ledger::{
-    ActionAnswer, ActionKey, Attempted, Attempts, BeginActionOutcome, BeginOutcome, EventType, Events,
-    MigrationState, Orders, Payments, Positions, PostgresError, PostgresLedger, RefundReport, Releases,
-    Restocks, Sales, Settlement, Staff, StaffAction, Then,
+    ActionAnswer, ActionKey, Attempted, Attempts, BeginActionOutcome, BeginOutcome, BlockFilter,
+    BlockOutcome, Blocks, EventType, Events, MigrationState, Orders, Payments, Positions, PostgresError,
+    PostgresLedger, RefundReport, Releases, Restocks, Sales, Settlement, Staff, StaffAction, Then,
 };
 use doorbuster_engine::order::{Epoch, ItemId, SaleId};
 use doorbuster_engine::sale::{LoaderToken, SaleState};
@@ -144,12 +145,18 @@ async fn roles_can_do_their_work_and_no_more() {
         assert_eq!(again, BeginActionOutcome::Answered { status: 200, body: "{}".to_owned() });
         assert!(ledger.trail(None, 9).await.unwrap().iter().all(|entry| entry.status == Some(200)));
         ledger.struck(SaleId(1), 1).await.unwrap();
+        let (reason, by) = ("a test".to_owned(), "ada".to_owned());
+        let new = NewBlocks { blocked: vec![Blocked::User(sample::user(1))], sale: None, reason, by };
+        assert_eq!(ledger.block(&new, 9).await.unwrap(), BlockOutcome::Stand { added: 1 });
+        let standing = ledger.blocks(&BlockFilter::default(), None, 9).await.unwrap();
+        assert!(ledger.lift_block(standing[0].id, "over", "ada").await.unwrap().unwrap().lifted.is_some());
+        assert!(ledger.block_changes(0, 9).await.unwrap().changes.is_empty());
     }
     let may: Vec<bool> = shop
         .sql
         .query(
             "SELECT has_table_privilege(role::name, $1::text || '.' || name, privilege) FROM unnest(ARRAY['doorbuster_gateway', \
-             'doorbuster_recorder', 'doorbuster_keeper']) role, unnest(ARRAY['switch', 'staff_action']) name, \
+             'doorbuster_recorder', 'doorbuster_keeper']) role, unnest(ARRAY['switch', 'staff_action', 'block', 'block_state']) name, \
              unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE']) privilege",
             &[&shop.options.schema],
         )
@@ -158,7 +165,7 @@ async fn roles_can_do_their_work_and_no_more() {
         .iter()
         .map(|row| row.get(0))
         .collect();
-    assert_eq!(may, [false; 18]);
+    assert_eq!(may, [false; 36]);
     let mut refusals = vec![
         ("a gateway records", gateway.ledger.record(&batch_of(0, 6, [sample::order_placed(9)])).await.err()),
         ("a gateway releases", gateway.ledger.releases_done(&[sample::order_id(1)]).await.err()),

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use doorbuster_engine::block::{Block, NewBlocks};
 use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::delivery::{Batch, Position};
 use doorbuster_engine::fault::{BackendError, Fault, Layer};
@@ -400,6 +401,12 @@ behind_fate! {
         fn begin_action(action: &StaffAction) -> BeginActionOutcome;
         fn end_action(id: i64, answer: &ActionAnswer) -> ();
         fn trail(before: Option<i64>, limit: usize) -> Vec<TrailEntry>;
+    }
+    Blocks {
+        fn block(new: &NewBlocks, most: u64) -> BlockOutcome;
+        fn lift_block(id: i64, reason: &str, by: &str) -> Option<Block>;
+        fn blocks(filter: &BlockFilter, before: Option<i64>, limit: usize) -> Vec<Block>;
+        fn block_changes(seen: i64, limit: usize) -> BlockChanges;
     }
     Sales {
         fn create_sale(sale: &NewSale) -> Sale;

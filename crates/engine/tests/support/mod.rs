@@ -326,6 +326,11 @@ impl World {
         Operations::new(self.backends.clone())
     }
 
+    /// Where the ledger is.
+    pub(crate) fn ledger_file(&self) -> std::path::PathBuf {
+        self.folder.path().join("ledger")
+    }
+
     /// Steps every worker until none has anything to do; also refreshes the catalog.
     pub(crate) async fn work(&self) {
         loop {

@@ -1,5 +1,6 @@
 //! The staff's listener: sales, orders, payments by hand, audit. Own address, own tokens.
 
+mod blocks;
 mod dead_letters;
 mod events;
 mod fields;
@@ -44,6 +45,7 @@ use crate::problem;
 use crate::request_id::{RequestId, RequestIds};
 use crate::tls::Acceptor;
 
+pub(crate) use blocks::ENTRIES_MAX as BLOCK_ENTRIES_MAX;
 use keys::Begun;
 use listener::Changes;
 pub(crate) use listener::Patience;
@@ -156,6 +158,8 @@ fn router(state: AdminState) -> Router {
         .route("/admin/api/switches", get(switches::list))
         .route("/admin/api/switches/{name}", changes(put(switches::set)))
         .route("/admin/api/switch-history", get(switches::history))
+        .route("/admin/api/blocks", get(blocks::list).post(blocks::add))
+        .route("/admin/api/blocks/{block}/lift", post(blocks::lift))
         .route("/admin/api/trail", get(trail::list))
         .route("/admin/api/audit", get(run_audit))
         .route("/metrics", get(metrics))

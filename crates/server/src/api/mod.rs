@@ -22,8 +22,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use doorbuster_engine::engine::Engine;
 use doorbuster_engine::fault::BackendError;
-use doorbuster_engine::gate::{BadToken, Caller, NotAdmitted, TooOften};
-use doorbuster_engine::member::Known;
+use doorbuster_engine::gate::{BadToken, Caller, NotAdmitted, TooOften, Visitor};
 use doorbuster_engine::order::{SaleId, UserId};
 use doorbuster_engine::room::{Desk, Room};
 use doorbuster_wire::Problem;
@@ -222,12 +221,12 @@ impl FromRequestParts<ApiState> for Buyer {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
-        SignedIn::from_request_parts(parts, state).await.map(|SignedIn(known)| Self(known.user))
+        SignedIn::from_request_parts(parts, state).await.map(|SignedIn(visitor)| Self(visitor.known.user))
     }
 }
 
-/// The same, and what is said of them beside.
-pub(crate) struct SignedIn(pub(crate) Known);
+/// The same, and what is said of them beside, and from where they ask.
+pub(crate) struct SignedIn(pub(crate) Visitor);
 
 impl FromRequestParts<ApiState> for SignedIn {
     type Rejection = ApiError;

@@ -7,7 +7,7 @@ use doorbuster_engine::gate::{CaptchaAnswer, NotIssued};
 use doorbuster_engine::order::{SaleId, UserId};
 use doorbuster_wire::{GetSaleToken, SaleTokenView};
 
-use super::{ApiError, ApiState, Buyer, InPath, SignedIn, fresh_json, said, sale_id};
+use super::{ApiError, ApiState, InPath, SignedIn, fresh_json, said, sale_id};
 use crate::problem;
 use crate::purchase;
 use crate::request_id::RequestId;
@@ -21,19 +21,19 @@ const JUDGED_LATER: std::ops::RangeInclusive<u32> = 2..=6;
 pub(super) async fn issue(
     State(state): State<ApiState>,
     InPath(sale): InPath<String>,
-    SignedIn(known): SignedIn,
+    SignedIn(visitor): SignedIn,
     id: RequestId,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let sale = sale_id(&sale, id)?;
     let asked: GetSaleToken = said(&body, id)?;
     let gate = state.engine.gate();
-    let needed = gate.needs_captcha(sale, &known).map_err(|not| not_issued(not, sale, id))?;
+    let needed = gate.needs_captcha(sale, &visitor).map_err(|not| not_issued(not, sale, id))?;
     let answer = match &asked.captcha {
-        Some(answer) if needed => judged(&state, (sale, &known.user), answer, id).await?,
+        Some(answer) if needed => judged(&state, (sale, &visitor.known.user), answer, id).await?,
         Some(_) | None => CaptchaAnswer::Missing,
     };
-    let issued = gate.issue_sale_token(sale, &known, answer).map_err(|not| not_issued(not, sale, id))?;
+    let issued = gate.issue_sale_token(sale, &visitor, answer).map_err(|not| not_issued(not, sale, id))?;
     Ok(fresh_json(&SaleTokenView {
         sale_id: sale.to_string(),
         token: issued.token,
@@ -107,15 +107,16 @@ fn no_tokens(id: RequestId) -> ApiError {
 pub(super) async fn challenge(
     State(state): State<ApiState>,
     InPath(sale): InPath<String>,
-    Buyer(user): Buyer,
+    SignedIn(visitor): SignedIn,
     id: RequestId,
 ) -> Result<Response, ApiError> {
     let sale = sale_id(&sale, id)?;
-    let gate = state.engine.gate();
+    let (gate, user) = (state.engine.gate(), &visitor.known.user);
+    gate.may_buy(sale, &visitor).map_err(|why| not_issued(NotIssued::NotEligible(why), sale, id))?;
     let asked = match &state.siteverify {
-        None => gate.ask_captcha(sale, &user).map(|challenge| fresh_json(&challenge)),
+        None => gate.ask_captcha(sale, user).map(|challenge| fresh_json(&challenge)),
         Some(siteverify) => {
-            gate.captcha_mark(sale, &user).map(|mark| fresh_json(&siteverify.widget(sale, mark)))
+            gate.captcha_mark(sale, user).map(|mark| fresh_json(&siteverify.widget(sale, mark)))
         }
     };
     match asked {

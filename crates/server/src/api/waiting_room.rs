@@ -28,7 +28,7 @@ const BACK_PER_SECOND: u64 = 20_000;
 pub(super) async fn ask(
     State(state): State<ApiState>,
     InPath(sale): InPath<String>,
-    SignedIn(known): SignedIn,
+    SignedIn(visitor): SignedIn,
     id: RequestId,
     body: Bytes,
 ) -> Result<Response, ApiError> {
@@ -36,18 +36,18 @@ pub(super) async fn ask(
     let asked: AskWaitingRoom = said(&body, id)?;
     let gate = state.engine.gate();
     let shown = asked.place.as_deref().map(str::as_bytes);
-    let door = gate.at_door(sale, &known, shown).map_err(|not| not_issued(not, sale, id))?;
+    let door = gate.at_door(sale, &visitor, shown).map_err(|not| not_issued(not, sale, id))?;
     let Some(mut door) = door else { return Ok(fresh_json(&state.view(sale, "NOT_NEEDED"))) };
     if door.needs_captcha {
         let answer = match &asked.captcha {
-            Some(answer) => judged(&state, (sale, &known.user), answer, id).await?,
+            Some(answer) => judged(&state, (sale, &visitor.known.user), answer, id).await?,
             None => CaptchaAnswer::Missing,
         };
         door = gate.pass_captcha(door, answer).map_err(|not| not_issued(not, sale, id))?;
     }
 
     let rank = door.shown.map(Rank).or_else(|| door.drawn.map(Rank::drawn));
-    let asking = Asking { user: known.user, rank, returns: door.shown.is_some() };
+    let asking = Asking { user: visitor.known.user, rank, returns: door.shown.is_some() };
     let at = Moment { now: door.now, opens_at: door.opens_at };
     match state.desk.ask(sale, asking, at).await {
         Some(Place::Waiting { rank, ahead }) => state.waits(&door, rank, ahead, id),

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod audit;
+mod block;
 mod client;
 mod compare;
 mod completions;
@@ -71,6 +72,8 @@ enum Command {
     Event(event::EventArgs),
     /// Turn what can be turned while sales run, and see who turned it
     Switch(switch::SwitchArgs),
+    /// Keep users and networks out, see who is, and let them in again
+    Block(block::BlockArgs),
     /// See what the staff changed
     Trail(trail::TrailArgs),
     /// Make tokens: for try-outs, for one sale, for the staff
@@ -171,6 +174,7 @@ fn run(command: Command) -> anyhow::Result<Verdict> {
             Command::Refund(args) => refund::run(args).await,
             Command::Event(args) => event::run(args).await,
             Command::Switch(args) => switch::run(args).await,
+            Command::Block(args) => block::run(args).await,
             Command::Trail(args) => trail::run(args).await,
             Command::Token(args) => token::run(&args),
             Command::Migrate(args) => migrate::run(args).await,

@@ -73,8 +73,7 @@ impl Config {
 
 /// Networks (`10.0.0.0/8`), or single addresses.
 pub(super) mod networks {
-    use std::net::IpAddr;
-
+    use doorbuster_engine::block;
     use ipnet::IpNet;
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -82,27 +81,12 @@ pub(super) mod networks {
     pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
         let texts: Vec<String> = Vec::deserialize(from)?;
         let network = |text: &String| {
-            let address = || text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
-            // Addresses are compared in their shorter form.
-            let network =
-                text.parse::<IpNet>().ok().map(|network| shortest(network.trunc())).or_else(address);
-            network.ok_or_else(|| {
+            block::network(text).map_err(|_| {
                 let shown = text.escape_default();
                 D::Error::custom(format!("`{shown}` is neither a network such as 10.0.0.0/8 nor an address"))
             })
         };
         texts.iter().map(network).collect()
-    }
-
-    fn shortest(network: IpNet) -> IpNet {
-        let mapped = match network {
-            IpNet::V6(it) if it.prefix_len() >= 96 => {
-                it.addr().to_ipv4_mapped().zip(Some(it.prefix_len() - 96))
-            }
-            _ => None,
-        };
-        let shorter = mapped.and_then(|(address, length)| IpNet::new(address.into(), length).ok());
-        shorter.unwrap_or(network)
     }
 
     pub(in crate::config) fn serialize<S: Serializer>(networks: &[IpNet], to: S) -> Result<S::Ok, S::Error> {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use doorbuster_engine::block::Blocked;
 use doorbuster_engine::gate::RoomState;
 use doorbuster_engine::observed::{BOUNDS_US, LAYERS, Reading};
 use prometheus_client::collector::Collector;
@@ -248,6 +249,8 @@ impl Scrape {
         let levels = ["*"].into_iter().chain(shared.tokens.levels().names());
         let shed = levels.zip(shedding.counts()).map(|(level, count)| ([level.to_owned()], count));
         page.counters("shed", "Orders refused as BUSY while nearer users' were taken", ["level"], shed)?;
+        let kinds = Blocked::KINDS.map(|kind| ([kind.to_owned()], shared.barred.blocked(kind)));
+        page.gauges("blocks", "Blocks that stand, as this gateway has read them", ["kind"], kinds)?;
         let barred = shared.barred.count() as u64;
         page.gauges("barred_users", "Users who have too many unpaid orders to buy", [], [([], barred)])
     }

@@ -281,3 +281,29 @@ fn switches_are_turned_with_a_reason_and_everything_is_in_the_trail() {
         assert!(table.contains(says), "{says}: {table}");
     }
 }
+
+#[test]
+fn users_and_networks_are_kept_out_from_a_file_and_let_in_again() {
+    let folder = Folder::new();
+    let server = folder.serve();
+    let staff = Staff { folder: &folder, server: &server };
+    folder.write("networks.txt", "# datacentres\n192.0.2.9/24\n\n2001:db8::/32\n");
+    let add =
+        ["block", "add", "--file", "networks.txt", "--kind", "network", "--user", "eve", "--reason", "bots"];
+    assert_eq!(stdout_of(staff.run(&add)), "3 added, 0 stood before\n");
+    assert_eq!(stdout_of(staff.run(&add)), "0 added, 3 stood before\n");
+    folder.write("networks.txt", "192.0.2.0/24\neverywhere\n");
+    let wrong = staff.run(&add);
+    assert!(wrong.code == 1 && wrong.stderr.contains("networks.txt, line 2"), "{wrong:?}");
+    let nobody = staff.run(&["block", "add", "--reason", "bots"]);
+    assert!(nobody.code == 1 && nobody.stderr.contains("nobody is named"), "{nobody:?}");
+    let blocks = staff.json(&["block", "list", "--limit", "2"]);
+    let values = [0, 1, 2].map(|at| blocks[at]["value"].as_str());
+    assert_eq!(values, [Some("2001:db8::/32"), Some("192.0.2.0/24"), None]);
+    let of_eve = staff.json(&["block", "list", "--value", "eve"]);
+    let number = of_eve[0]["blockId"].as_str().expect("a number");
+    let lifted = stdout_of(staff.run(&["block", "lift", number, "--reason", "a mistake"]));
+    assert!(lifted.contains("a mistake"), "{lifted}");
+    assert_eq!(stdout_of(staff.run(&["block", "list", "--value", "eve"])), "nobody is blocked\n");
+    assert!(stdout_of(staff.run(&["block", "list", "--lifted", "--output", "csv"])).contains(",eve,"));
+}

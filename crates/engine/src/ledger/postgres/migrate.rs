@@ -24,7 +24,7 @@ impl Migration {
     }
 }
 
-const MIGRATIONS: [Migration; 8] = [
+const MIGRATIONS: [Migration; 9] = [
     Migration { version: 1, name: "first", sql: include_str!("migrations/0001_first.sql") },
     Migration {
         version: 2,
@@ -41,6 +41,7 @@ const MIGRATIONS: [Migration; 8] = [
     Migration { version: 6, name: "staff", sql: include_str!("migrations/0006_staff.sql") },
     Migration { version: 7, name: "strikes", sql: include_str!("migrations/0007_strikes.sql") },
     Migration { version: 8, name: "staff_keys", sql: include_str!("migrations/0008_staff_keys.sql") },
+    Migration { version: 9, name: "blocks", sql: include_str!("migrations/0009_blocks.sql") },
 ];
 
 const ROLES: &str = include_str!("migrations/roles.sql");

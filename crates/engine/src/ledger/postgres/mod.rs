@@ -6,6 +6,7 @@
 //! and what they say is written; each step sends its statements together, in one round trip.
 
 mod attempts;
+mod blocks;
 mod books;
 mod closing;
 mod db;

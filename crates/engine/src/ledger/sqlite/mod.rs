@@ -4,6 +4,7 @@
 //! by construction.
 
 mod attempts;
+mod blocks;
 mod books;
 mod db;
 mod dead_letters;
@@ -49,7 +50,7 @@ pub enum SqliteError {
 }
 
 /// The schema's steps; a file at version n has the first n.
-const MIGRATIONS: [&str; 8] = [
+const MIGRATIONS: [&str; 9] = [
     include_str!("migrations/0001_first.sql"),
     include_str!("migrations/0002_dead_letters_closed.sql"),
     include_str!("migrations/0003_payment_attempts.sql"),
@@ -58,6 +59,7 @@ const MIGRATIONS: [&str; 8] = [
     include_str!("migrations/0006_staff.sql"),
     include_str!("migrations/0007_strikes.sql"),
     include_str!("migrations/0008_staff_keys.sql"),
+    include_str!("migrations/0009_blocks.sql"),
 ];
 
 /// The time of a transaction, and how far the moments of release are spread behind it.

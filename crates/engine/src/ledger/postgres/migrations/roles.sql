@@ -38,6 +38,9 @@ GRANT INSERT ON "{schema}".sale, "{schema}".item, "{schema}".buyer, "{schema}".o
 -- Every process has a listener for the staff, whose trail and switches nobody takes back.
 GRANT INSERT ON "{schema}".switch, "{schema}".staff_action TO doorbuster_gateway, doorbuster_recorder, doorbuster_keeper;
 GRANT UPDATE (status, answer) ON "{schema}".staff_action TO doorbuster_gateway, doorbuster_recorder, doorbuster_keeper;
+GRANT INSERT, UPDATE (lifted_reason, lifted_by, lifted_at, changed)
+    ON "{schema}".block TO doorbuster_gateway, doorbuster_recorder, doorbuster_keeper;
+GRANT UPDATE (changed, standing) ON "{schema}".block_state TO doorbuster_gateway, doorbuster_recorder, doorbuster_keeper;
 GRANT UPDATE (state, opens_at, epoch, recorded_seq, fence_reason, fence_token, fence_since)
     ON "{schema}".sale TO doorbuster_gateway;
 GRANT UPDATE (quantity, sold, paid) ON "{schema}".item TO doorbuster_gateway;
