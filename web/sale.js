@@ -136,7 +136,8 @@ async function getSaleToken(due) {
 	if (run !== tokenRun) return;
 	const { data } = r, ends = Date.parse(data.expiresAt), left = ends - now();
 	let wait = data.startsInMs || r.wait || data.refreshInMs || backoff(++tokenFails);
-	if (data.status) stand(data);
+	if (data.place) write(K.place, data.place);
+	if (r.status === 200 && data.status) stand(data);
 	if (data.waitingRoom) { sale.waitingRoom = true; wait = 0; }
 	if (data.status === "NOT_NEEDED") { sale.waitingRoom = false; wait = sale.tokenRequired ? 0 : Infinity; }
 	if (data.token) {
@@ -154,7 +155,7 @@ async function getSaleToken(due) {
 function stand(data) {
 	const before = S.line?.status, first = S.line?.first ?? data.ahead;
 	S.line = { ...data, first };
-	write(K.place, data.place);
+	if (data.status === "NOT_NEEDED") write(K.place);
 	if (!data.token) S.saleToken = null;
 	if (data.status !== before && lineTitle()) say(lineTitle());
 }

@@ -133,7 +133,8 @@ async fn a_user_with_the_documented_rights_is_enough_for_every_promise() {
             let name = |more: &str| format!("doorbuster:{}{more}:", stringify!($promise));
             let address = url.clone();
             let of = move |more: &str| -> Arc<dyn Room> {
-                let options = RedisOptions { prefix: name(more), ..RedisOptions::new(address.clone()) };
+                let clock = RedisClock::Given(Bench::clock());
+                let options = RedisOptions { prefix: name(more), clock, ..RedisOptions::new(address.clone()) };
                 Arc::new(RedisRoom::new(&options, room::RULES).unwrap())
             };
             let first = of("");
@@ -142,6 +143,8 @@ async fn a_user_with_the_documented_rights_is_enough_for_every_promise() {
     }
     room_promises!(room_tests);
     // With the server's own clock, which is another command, and keys that expire.
+    let rooms = RedisRoom::new(&RedisOptions::new(url.clone()), room::RULES).unwrap();
+    a_room_goes_by_the_servers_clock(&rooms).await;
     let redis = RedisStock::connect(RedisOptions::new(url.clone())).await.unwrap();
     sale::open(&redis, 3, 1).await;
     assert!(matches!(sale::reserve(&redis, 1).await, ReserveOutcome::Held { .. }));
@@ -158,15 +161,30 @@ async fn a_user_with_the_documented_rights_is_enough_for_every_promise() {
     assert_says(&error, &["lacks a right", "docs/running.md"]);
 }
 
+/// Whatever a gateway's clock says, nobody's turn ends and nobody has left.
+async fn a_room_goes_by_the_servers_clock(rooms: &RedisRoom) {
+    let moment = |ms| Moment { now: Timestamp::from_ms(ms), opens_at: Timestamp::from_ms(0) };
+    let (sale, asking) =
+        (SaleId(77), |name| Asking { user: UserId::new(name).unwrap(), rank: None, sealed_at: None });
+    rooms.ask(sale, &[asking("a"), asking("b")], moment(0)).await.unwrap();
+    let openings = Openings { inside: 1, most: 10, per_minute: None };
+    for ms in [0, i64::from(u32::MAX) * 1_000, 5] {
+        let crowd = rooms.admit(sale, openings, moment(ms)).await.unwrap();
+        assert_eq!((crowd.waiting, crowd.inside), (1, 1), "{ms}");
+    }
+}
+
 #[tokio::test]
 async fn a_waiting_room_loses_nobody_when_redis_is_killed_with_all_it_had() {
     let mut server = Server::start(&[]);
-    let rooms = RedisRoom::new(&RedisOptions::new(server.url()), room::RULES).unwrap();
+    let clock = RedisClock::Given(Bench::clock());
+    let options = RedisOptions { clock, ..RedisOptions::new(server.url()) };
+    let rooms = RedisRoom::new(&options, room::RULES).unwrap();
     let opens_at = Timestamp::from_ms(1_800_000_000_000);
     let moment = |s: i64| Moment { now: Timestamp::from_ms(opens_at.as_ms() + s * 1_000), opens_at };
     let asks = |number: u64| {
         let user = UserId::new(&format!("user {number}")).unwrap();
-        Asking { user, rank: None, returns: false }
+        Asking { user, rank: None, sealed_at: None }
     };
     let everybody: Vec<Asking> = (0..200).map(asks).collect();
     let before = rooms.ask(SaleId(1), &everybody, moment(1)).await.unwrap();
@@ -179,7 +197,7 @@ async fn a_waiting_room_loses_nobody_when_redis_is_killed_with_all_it_had() {
     let mut back = Vec::new();
     for (asking, place) in everybody.iter().zip(&before).rev() {
         let Place::Waiting { rank, .. } = place else { panic!("{place:?}") };
-        back.push(Asking { rank: Some(*rank), returns: true, ..asking.clone() });
+        back.push(Asking { rank: Some(*rank), sealed_at: Some(moment(1).now), ..asking.clone() });
     }
     rooms.ask(SaleId(1), &back, moment(4)).await.unwrap();
     let openings = Openings { inside: 1_000, most: 1_000, per_minute: None };

@@ -38,7 +38,11 @@ mod servers {
         not_built_in("stock.backend = redis")
     }
 
-    pub(super) fn redis_room(_: &Config) -> anyhow::Result<Arc<dyn Room>> {
+    pub(super) fn redis_room(
+        _: &Config,
+        _: ServerClocks,
+        _: &Arc<dyn Clock>,
+    ) -> anyhow::Result<Arc<dyn Room>> {
         not_built_in("stock.backend = redis")
     }
 
@@ -111,7 +115,7 @@ pub async fn open(config: &Config, clock: Arc<dyn Clock>, clocks: ServerClocks) 
     };
     let room: Arc<dyn Room> = match config.stock.backend {
         StockBackend::Embedded => Arc::new(EmbeddedRoom::new(config.room_rules())),
-        StockBackend::Redis => servers::redis_room(config)?,
+        StockBackend::Redis => servers::redis_room(config, clocks, &clock)?,
     };
     let name = match config.queue.backend {
         QueueBackend::Embedded => format!("the queue in {}", folder.display()),

@@ -37,15 +37,16 @@ fn user(number: u64) -> UserId {
 }
 
 fn comes(number: u64) -> Asking {
-    Asking { user: user(number), rank: None, returns: false }
+    Asking { user: user(number), rank: None, sealed_at: None }
 }
 
 fn draws(number: u64, rank: u64) -> Asking {
     Asking { rank: Some(Rank(rank)), ..comes(number) }
 }
 
-fn shows(number: u64, rank: Rank) -> Asking {
-    Asking { rank: Some(rank), returns: true, ..comes(number) }
+/// Shows a place that was sealed so many seconds after the sale opened.
+fn shows(number: u64, rank: Rank, s: i64) -> Asking {
+    Asking { rank: Some(rank), sealed_at: Some(at(s).now), ..comes(number) }
 }
 
 fn openings(inside: u64) -> Openings {
@@ -82,7 +83,10 @@ pub async fn who_asks_again_keeps_the_one_place(bench: &Bench) {
     let first = ask(room, &[comes(1), comes(2), comes(1)], 0).await;
     assert_eq!(ahead(&first), [Some(0), Some(1), Some(0)]);
     assert_eq!(first[0], first[2]);
-    assert_eq!(ask(room, &[comes(2), comes(1), shows(1, Rank(5))], 30).await, [first[1], first[0], first[0]]);
+    assert_eq!(
+        ask(room, &[comes(2), comes(1), shows(1, Rank(5), 0)], 30).await,
+        [first[1], first[0], first[0]]
+    );
     assert_eq!(admit(room, 0, 31).await.waiting, 2);
 }
 
@@ -153,11 +157,12 @@ pub async fn a_room_that_forgot_lets_nobody_in_before_those_who_waited(bench: &B
 
     // Somebody new comes first, then they come back, in another order.
     ask(room, &[comes(9)], 2).await;
-    ask(room, &[shows(4, rank(&places[3]))], 3).await;
-    ask(room, &[shows(1, rank(&places[0])), shows(3, rank(&places[2]))], 5).await;
+    ask(room, &[shows(4, rank(&places[3]), 1)], 3).await;
+    ask(room, &[shows(1, rank(&places[0]), 1), shows(3, rank(&places[2]), 1)], 5).await;
     assert_eq!(admit(room, 100, 21).await.admitted_now, 0);
     let back =
-        ask(room, &[shows(2, rank(&places[1])), comes(1), comes(3), comes(4), comes(9), comes(8)], 21).await;
+        ask(room, &[shows(2, rank(&places[1]), 1), comes(1), comes(3), comes(4), comes(9), comes(8)], 21)
+            .await;
     assert_eq!(back[0], places[1]);
     assert_eq!(ahead(&back), [Some(0), Some(1), Some(2), Some(3), Some(4), Some(5)]);
     assert_eq!(admit(room, 1, 22).await.admitted_now, 1);
@@ -165,16 +170,21 @@ pub async fn a_room_that_forgot_lets_nobody_in_before_those_who_waited(bench: &B
 }
 
 /// Promise 7.
-pub async fn who_leaves_is_out_at_once(bench: &Bench) {
+pub async fn who_leaves_waits_no_more_and_keeps_a_turn_that_was_given(bench: &Bench) {
     let room = bench.room.as_ref();
-    ask(room, &[comes(1), comes(2), comes(3)], 0).await;
+    let places = ask(room, &[comes(1), comes(2), comes(3)], 0).await;
     admit(room, 1, 0).await;
+    // Who was let in has a token for it: leaving makes no room for another, and an old place brings no second turn.
     sound(room.leave(SALE, &user(1)).await);
+    assert_eq!(admit(room, 1, 1).await.admitted_now, 0);
+    assert_eq!(ask(room, &[shows(1, rank(&places[0]), 0)], 1).await, [Place::Inside { until: at(120).now }]);
     sound(room.leave(SALE, &user(2)).await);
     sound(room.leave(SALE, &user(2)).await);
     sound(room.leave(SALE, &user(77)).await);
-    assert_eq!(admit(room, 0, 1).await, Crowd { waiting: 1, inside: 0, admitted: 1, admitted_now: 0 });
-    assert_eq!(ahead(&ask(room, &[comes(1), comes(3)], 2).await), [Some(1), Some(0)]);
+    assert_eq!(admit(room, 0, 1).await, Crowd { waiting: 1, inside: 1, admitted: 1, admitted_now: 0 });
+    // An old place brings it back, and closes nobody's room: it is younger than the room.
+    assert_eq!(ahead(&ask(room, &[shows(2, rank(&places[1]), 0), comes(3)], 2).await), [Some(0), Some(1)]);
+    assert_eq!(admit(room, 2, 3).await.admitted_now, 1);
 }
 
 /// Promise 8.
@@ -224,6 +234,17 @@ pub async fn a_full_room_takes_nobody_more(bench: &Bench) {
     assert_eq!(ahead(&ask(room, &[comes(5_000)], 2).await), [Some(1_999)]);
 }
 
+/// Promise 11.
+pub async fn a_closed_room_is_empty(bench: &Bench) {
+    let room = bench.room.as_ref();
+    ask(room, &[comes(1), comes(2)], 0).await;
+    admit(room, 1, 0).await;
+    sound(room.close(SALE).await);
+    sound(room.close(SALE).await);
+    assert_eq!(admit(room, 5, 1).await, Crowd::default());
+    assert_eq!(ahead(&ask(room, &[comes(2), comes(1)], 2).await), [Some(0), Some(1)]);
+}
+
 /// The promises, for a macro that makes a test of each.
 #[macro_export]
 macro_rules! room_promises {
@@ -235,10 +256,11 @@ macro_rules! room_promises {
             a_turn_ends_and_its_place_is_given_to_the_next,
             who_left_is_not_let_in_and_holds_up_nobody,
             a_room_that_forgot_lets_nobody_in_before_those_who_waited,
-            who_leaves_is_out_at_once,
+            who_leaves_waits_no_more_and_keeps_a_turn_that_was_given,
             the_rate_holds_whoever_lets_in,
             rooms_know_nothing_of_each_other,
             a_full_room_takes_nobody_more,
+            a_closed_room_is_empty,
         }
     };
 }

@@ -2,7 +2,8 @@
 //! who waits gives it back to him. It is one user's in one sale, and of no use to anybody else.
 //!
 //! `dbp1.` and, in base64 without padding: the key's name (4 bytes), the sale (8), when it was sealed (8), the
-//! rank (8), flags (1), and a keyed BLAKE3 of all that and the user's id (32).
+//! rank (8, masked, so that nobody reads before the opening which place he drew), flags (1), and a keyed BLAKE3 of all
+//! that and the user's id (32).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -27,9 +28,22 @@ const CAPTCHA: u8 = 1;
 /// What a sealed place says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SealedPlace {
-    pub(super) rank: u64,
+    /// Nothing for somebody who got none, and has passed the captcha for it.
+    pub(super) rank: Option<u64>,
     pub(super) at: Timestamp,
     pub(super) captcha: bool,
+}
+
+/// What no rank is.
+const NONE: u64 = u64::MAX;
+
+/// Hides the rank; another for each user and moment.
+fn mask(key: &[u8; 32], before_rank: &[u8], user: &UserId) -> u64 {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    hasher.update(before_rank).update(user.as_bytes());
+    let mut mask = [0; 8];
+    hasher.finalize_xof().fill(&mut mask);
+    u64::from_be_bytes(mask)
 }
 
 fn mac(key: &[u8; 32], head: &[u8], user: &UserId) -> blake3::Hash {
@@ -48,7 +62,8 @@ pub(super) fn seal(
     bytes.extend(name);
     bytes.extend(sale.0.to_be_bytes());
     bytes.extend(place.at.as_ms().to_be_bytes());
-    bytes.extend(place.rank.to_be_bytes());
+    let mask = mask(key, &bytes, user);
+    bytes.extend((place.rank.unwrap_or(NONE) ^ mask).to_be_bytes());
     bytes.push(if place.captcha { CAPTCHA } else { 0 });
     bytes.extend(mac(key, &bytes, user).as_bytes());
     format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
@@ -78,7 +93,12 @@ pub(super) fn unseal<'a>(
         return None;
     }
     let at = Timestamp::from_ms(i64::from_be_bytes(number(1)?));
-    Some(SealedPlace { rank: u64::from_be_bytes(number(2)?), at, captcha: head[HEAD - 1] & CAPTCHA != 0 })
+    let rank = u64::from_be_bytes(number(2)?) ^ mask(key, &head[..NAME + 16], user);
+    Some(SealedPlace {
+        rank: Some(rank).filter(|rank| *rank != NONE),
+        at,
+        captcha: head[HEAD - 1] & CAPTCHA != 0,
+    })
 }
 
 #[cfg(test)]
@@ -94,7 +114,7 @@ mod tests {
     }
 
     fn place() -> SealedPlace {
-        SealedPlace { rank: 1 << 51, at: Timestamp::from_ms(1_800_000_000_123), captcha: true }
+        SealedPlace { rank: Some(1 << 51), at: Timestamp::from_ms(1_800_000_000_123), captcha: true }
     }
 
     #[test]
@@ -106,9 +126,22 @@ mod tests {
         assert_eq!(read(SALE, "b", &sealed), None);
         assert_eq!(read(SaleId(4), "a", &sealed), None);
         assert_eq!(unseal([([1; 4], &OTHER)], (SALE, &user("a")), sealed.as_bytes()), None);
-        let plain = SealedPlace { captcha: false, ..place() };
+        let plain = SealedPlace { captcha: false, rank: None, ..place() };
         let second = seal(([2; 4], &OTHER), (SALE, &user("a")), plain);
         assert_eq!(read(SALE, "a", &second), Some(plain));
+    }
+
+    #[test]
+    fn nobody_reads_a_rank() {
+        let rank = |user_name: &str, at: i64| {
+            let sealed = SealedPlace { at: Timestamp::from_ms(at), ..place() };
+            let text = seal(([1; 4], &KEY), (SALE, &user(user_name)), sealed);
+            let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(PREFIX).unwrap()).unwrap();
+            u64::from_be_bytes(bytes[NAME + 16..NAME + 24].try_into().unwrap())
+        };
+        let shown = [rank("a", 1), rank("a", 2), rank("b", 1)];
+        assert!(shown.iter().all(|rank| *rank != 1 << 51));
+        assert!(shown[0] != shown[1] && shown[0] != shown[2], "{shown:?}");
     }
 
     #[test]

@@ -38,12 +38,13 @@ impl Rooms {
         self.states.load().get(&sale).copied()
     }
 
-    /// Whether nobody buys in this sale who was not let in.
+    /// Whether nobody buys in this sale who was not let in. An automatic room that nobody has looked at yet is there:
+    /// a gateway that has just started is no way around it.
     pub(super) fn is_needed(&self, sale: SaleId, mode: RoomMode) -> bool {
         match mode {
             RoomMode::Off => false,
             RoomMode::On => true,
-            RoomMode::Automatic => self.of(sale).is_some_and(|state| state.is_needed),
+            RoomMode::Automatic => self.of(sale).is_none_or(|state| state.is_needed),
         }
     }
 
@@ -65,5 +66,23 @@ impl Rooms {
     /// Notes whether they did.
     pub fn note_answer(&self, answered: bool) {
         self.silent.store(!answered, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_room_that_nobody_has_looked_at_is_no_open_door() {
+        let rooms = Rooms::default();
+        let needed = |rooms: &Rooms| {
+            [RoomMode::Off, RoomMode::On, RoomMode::Automatic].map(|it| rooms.is_needed(SaleId(1), it))
+        };
+        assert_eq!(needed(&rooms), [false, true, true]);
+        rooms.replace(BTreeMap::from([(SaleId(1), RoomState::default())]));
+        assert_eq!(needed(&rooms), [false, true, false]);
+        rooms.replace(BTreeMap::from([(SaleId(1), RoomState { is_needed: true, ..RoomState::default() })]));
+        assert_eq!(needed(&rooms), [false, true, true]);
     }
 }

@@ -23,7 +23,7 @@ pub const SALE_TOKEN_PREFIX: &str = "dbs1.";
 const SECRET_MIN: usize = 32;
 
 /// Another purpose gives another key, whatever else a secret is used for.
-const KEY_CONTEXT: &str = "Doorbuster 2026-12-01 sale token: key of the MAC, version 1";
+const KEY_CONTEXT: &str = "Doorbuster 2026-12-01 sale token: key of the MAC, version 2";
 const NAME_CONTEXT: &str = "Doorbuster 2026-12-01 sale token: name of the key, version 1";
 const CAPTCHA_CONTEXT: &str = "Doorbuster 2026-12-01 sale token: key of the captcha, version 1";
 const TURN_CONTEXT: &str = "Doorbuster 2026-12-01 sale token: when a user's turn is, version 1";

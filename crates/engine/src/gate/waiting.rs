@@ -22,6 +22,8 @@ pub struct AtDoor {
     pub opens_at: Timestamp,
     /// The place that he shows he had, at most the grace ago.
     pub shown: Option<u64>,
+    /// When it was sealed.
+    pub sealed_at: Option<Timestamp>,
     /// What he draws for a place; nothing once the sale is open.
     pub drawn: Option<[u8; 8]>,
     /// Whether he has to pass the captcha first.
@@ -72,7 +74,8 @@ impl Gate {
             known: known.clone(),
             now,
             opens_at,
-            shown: shown.map(|place| place.rank),
+            shown: shown.and_then(|place| place.rank),
+            sealed_at: shown.filter(|place| place.rank.is_some()).map(|place| place.at),
             drawn: if now < opens_at { self.sale_tokens.draw(of) } else { None },
             needs_captcha: entry.captcha && !passed_captcha,
             passed_captcha,
@@ -89,8 +92,9 @@ impl Gate {
         Ok(AtDoor { needs_captcha: false, passed_captcha: true, ..door })
     }
 
-    /// His place, sealed, to be shown when he comes back; nothing when there is no secret here.
-    pub fn seal_place(&self, door: &AtDoor, rank: u64) -> Option<String> {
+    /// His place, sealed, to be shown when he comes back, or that he has passed the captcha for one; nothing when
+    /// there is no secret here.
+    pub fn seal_place(&self, door: &AtDoor, rank: Option<u64>) -> Option<String> {
         let place = SealedPlace { rank, at: door.now, captcha: door.passed_captcha };
         self.sale_tokens.seal_place((door.sale, &door.known.user), place)
     }

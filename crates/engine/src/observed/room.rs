@@ -27,4 +27,8 @@ impl Room for ObservedRoom {
     async fn leave(&self, sale: SaleId, user: &UserId) -> Result<(), BackendError> {
         self.seen.call(self.inner.leave(sale, user)).await
     }
+
+    async fn close(&self, sale: SaleId) -> Result<(), BackendError> {
+        self.seen.call(self.inner.close(sale)).await
+    }
 }

@@ -14,7 +14,7 @@ use crate::fault::BackendError;
 use crate::order::{SaleId, UserId};
 use line::Line;
 
-/// The rooms in this process's memory. A call holds the lock for at most some hundred users.
+/// The rooms in this process's memory. A call holds the lock for at most some thousand users.
 pub struct EmbeddedRoom {
     rules: RoomRules,
     rooms: Mutex<HashMap<SaleId, OneRoom>>,
@@ -81,10 +81,12 @@ impl Room for EmbeddedRoom {
     }
 
     async fn leave(&self, sale: SaleId, user: &UserId) -> Result<(), BackendError> {
-        self.with(sale, |room| {
-            room.end_turn(user);
-            room.take_out(user);
-        });
+        self.with(sale, |room| room.take_out(user));
+        Ok(())
+    }
+
+    async fn close(&self, sale: SaleId) -> Result<(), BackendError> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner).remove(&sale);
         Ok(())
     }
 }
@@ -116,10 +118,11 @@ impl OneRoom {
         Place::Waiting { rank, ahead: 0 }
     }
 
-    /// The place of somebody new. Who shows one that a young room never gave tells that it forgot.
+    /// The place of somebody new. Who shows a young room one that is older than it tells that it forgot.
     fn rank_for(&mut self, asking: &Asking, at: Moment, rules: &RoomRules) -> Rank {
-        let refilled = self.began.get_or_insert(at.now).plus(rules.refill);
-        if asking.returns && at.now < refilled {
+        let began = *self.began.get_or_insert(at.now);
+        let refilled = began.plus(rules.refill);
+        if at.now < refilled && asking.sealed_at.is_some_and(|sealed| sealed < began) {
             self.closed_until = Some(refilled);
         }
         let Some(rank) = asking.rank else {
@@ -144,7 +147,9 @@ impl OneRoom {
     }
 
     fn end_turns(&mut self, now: Timestamp) {
-        while let Some((_, user)) = self.turns.first().filter(|(until, _)| *until <= now).cloned() {
+        for _ in 0..ADMIT_BATCH_MAX {
+            let over = self.turns.first().filter(|(until, _)| *until <= now).cloned();
+            let Some((_, user)) = over else { return };
             self.end_turn(&user);
         }
     }

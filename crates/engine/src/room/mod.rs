@@ -17,10 +17,12 @@
 //!    `who_left_is_not_let_in_and_holds_up_nobody`.
 //! 6. Who brings the place that he had is given it again by a room that forgot it, and nobody is let in until
 //!    they had time to come back: `a_room_that_forgot_lets_nobody_in_before_those_who_waited`.
-//! 7. Who leaves is out at once: `who_leaves_is_out_at_once`.
+//! 7. Who leaves waits no more. A turn that was given ends by its time alone, since its token does:
+//!    `who_leaves_waits_no_more_and_keeps_a_turn_that_was_given`.
 //! 8. A rate holds however many ask for it: `the_rate_holds_whoever_lets_in`.
 //! 9. One sale's room knows nothing of another's: `rooms_know_nothing_of_each_other`.
 //! 10. A full room takes nobody in, and those in it keep their places: `a_full_room_takes_nobody_more`.
+//! 11. A room that is closed is as one that never was: `a_closed_room_is_empty`.
 
 mod batch;
 mod embedded;
@@ -43,7 +45,7 @@ use crate::order::{SaleId, UserId};
 /// Most users of one [`Room::ask`].
 pub const ASK_BATCH_MAX: usize = 256;
 
-/// Most users that one [`Room::admit`] lets in, and most that it finds to have left.
+/// Most users that one [`Room::admit`] lets in, most that it finds to have left, and most turns that it ends.
 pub const ADMIT_BATCH_MAX: u32 = 1_000;
 
 /// Where a user stands in the order: lower goes in first. Below [`Rank::LATE`] it was drawn, from there on it
@@ -73,14 +75,14 @@ pub struct Asking {
     pub user: UserId,
     /// The place to take if he has none: drawn, or one that he shows he had.
     pub rank: Option<Rank>,
-    /// Whether he shows that he had it.
-    pub returns: bool,
+    /// When the place that he shows was sealed: before this room began, it forgot him.
+    pub sealed_at: Option<Timestamp>,
 }
 
 /// When something is asked of a room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Now, by the stock's clock as far as it is known.
+    /// Now, by the stock's clock as far as it is known. A room that has a clock of its own goes by that one.
     pub now: Timestamp,
     /// When the sale opens; late comers are counted from there.
     pub opens_at: Timestamp,
@@ -175,6 +177,9 @@ pub trait Room: Send + Sync + 'static {
     /// Forgets who left, ends turns that are over, and lets the next in. Any number may do so at once.
     async fn admit(&self, sale: SaleId, openings: Openings, at: Moment) -> Result<Crowd, BackendError>;
 
-    /// A user goes, whether he waits or is inside.
+    /// A user waits no more.
     async fn leave(&self, sale: SaleId, user: &UserId) -> Result<(), BackendError>;
+
+    /// Forgets everybody: the sale is over, or has no waiting room any more.
+    async fn close(&self, sale: SaleId) -> Result<(), BackendError>;
 }

@@ -38,6 +38,8 @@ pub struct Usher {
     /// For 100 free units, so many users may be inside.
     inside_percent: u32,
     seen: BTreeMap<SaleId, Seen>,
+    /// Whether all rooms answered in this round.
+    rooms_answer: bool,
     rounds: Rounds,
 }
 
@@ -61,7 +63,17 @@ impl Usher {
         inside_percent: u32,
     ) -> Self {
         let (seen, rounds) = (BTreeMap::new(), Rounds::default());
-        Self { backends, room, catalog, backpressure, rooms, inside_percent, seen, rounds }
+        Self {
+            backends,
+            room,
+            catalog,
+            backpressure,
+            rooms,
+            inside_percent,
+            seen,
+            rooms_answer: true,
+            rounds,
+        }
     }
 
     /// Looks at one sale's room and lets in who may come.
@@ -80,15 +92,22 @@ impl Usher {
         let most = if sells && !self.backpressure.is_on() { ADMIT_BATCH_MAX } else { 0 };
         let openings = Openings { inside: places, most, per_minute };
         let at = Moment { now, opens_at: sale.terms.opens_at };
-        let mut crowd = self.room.admit(sale.id, openings, at).await?;
+        let admitted = self.admit(sale.id, openings, at).await;
+        self.rooms_answer &= admitted.is_ok();
+        let crowd = admitted?;
+        // The room's answer counts all the same; that the stock gave none is the round's to tell.
+        level.map(|_| self.state(sale, mode, crowd, free))
+    }
+
+    async fn admit(&self, sale: SaleId, openings: Openings, at: Moment) -> Result<Crowd, BackendError> {
+        let mut crowd = self.room.admit(sale, openings, at).await?;
         for _ in 1..CALLS_MAX {
             if crowd.admitted_now < u64::from(ADMIT_BATCH_MAX) {
                 break;
             }
-            crowd = self.room.admit(sale.id, openings, at).await?;
+            crowd = self.room.admit(sale, openings, at).await?;
         }
-        // The room's answer counts all the same; that the stock gave none is the round's to tell.
-        level.map(|_| self.state(sale, mode, crowd, free))
+        Ok(crowd)
     }
 
     fn places_for(&self, free: u64) -> u64 {
@@ -145,6 +164,7 @@ impl Worker for Usher {
         let catalog = self.catalog.load_full();
         let now = self.backends.clock.now().ahead_by(catalog.stock_ahead_ms());
         let (mut round, mut states) = (Round::default(), BTreeMap::new());
+        self.rooms_answer = true;
         for sale in catalog.sales() {
             let switch = catalog.switches().room(sale.id);
             let over = sale.terms.state == SaleState::Closed || now >= sale.terms.closes_at;
@@ -152,14 +172,22 @@ impl Worker for Usher {
                 continue;
             }
             let looked = self.look(sale, now, switch.mode, switch.per_minute).await;
-            self.rooms.note_answer(looked.is_ok());
             // Who cannot be seen stands as before: nobody gets in without his turn.
             if let Some(state) = looked.as_ref().ok().copied().or_else(|| self.rooms.of(sale.id)) {
                 states.insert(sale.id, state);
             }
             round.note(looked.map(|_| 0));
         }
-        self.seen.retain(|sale, _| states.contains_key(sale));
+        let over: Vec<SaleId> = self.seen.keys().filter(|sale| !states.contains_key(sale)).copied().collect();
+        for sale in over {
+            let closed = self.room.close(sale).await;
+            self.rooms_answer &= closed.is_ok();
+            if closed.is_ok() {
+                self.seen.remove(&sale);
+            }
+            round.note(closed.map(|()| 0));
+        }
+        self.rooms.note_answer(self.rooms_answer);
         self.rooms.replace(states);
         self.rounds.end(round, self.name())
     }

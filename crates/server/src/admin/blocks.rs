@@ -57,7 +57,7 @@ pub(super) async fn list(
 /// Keeps users and networks out, all of them or none.
 pub(super) async fn add(
     State(state): State<AdminState>,
-    Extension(By(by)): Extension<By>,
+    Extension(By { name: by, .. }): Extension<By>,
     id: RequestId,
     asked: JsonBody<AddBlocks>,
 ) -> Result<Response, ApiError> {
@@ -101,7 +101,7 @@ pub(super) async fn add(
 /// Lifts a block. It stays in the list with how it ended.
 pub(super) async fn lift(
     State(state): State<AdminState>,
-    Extension(By(by)): Extension<By>,
+    Extension(By { name: by, .. }): Extension<By>,
     InPath(block): InPath<String>,
     id: RequestId,
     asked: JsonBody<LiftBlock>,

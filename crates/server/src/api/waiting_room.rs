@@ -9,11 +9,11 @@ use bytes::Bytes;
 use doorbuster_engine::gate::{AtDoor, CaptchaAnswer, NotIssued, RoomState};
 use doorbuster_engine::order::SaleId;
 use doorbuster_engine::room::{Asking, Moment, Place, Rank};
-use doorbuster_wire::{AskWaitingRoom, WaitingRoomView};
+use doorbuster_wire::{AskWaitingRoom, JsonScalar, WaitingRoomView};
 
 use super::sale_tokens::{judged, not_issued};
 use super::{ApiError, ApiState, Buyer, InPath, SignedIn, fresh_json, said, sale_id};
-use crate::problem;
+use crate::problem::{self, With};
 use crate::request_id::RequestId;
 use crate::views;
 
@@ -47,7 +47,7 @@ pub(super) async fn ask(
     }
 
     let rank = door.shown.map(Rank).or_else(|| door.drawn.map(Rank::drawn));
-    let asking = Asking { user: visitor.known.user, rank, returns: door.shown.is_some() };
+    let asking = Asking { user: visitor.known.user, rank, sealed_at: door.sealed_at };
     let at = Moment { now: door.now, opens_at: door.opens_at };
     match state.desk.ask(sale, asking, at).await {
         Some(Place::Waiting { rank, ahead }) => state.waits(&door, rank, ahead, id),
@@ -61,17 +61,16 @@ pub(super) async fn ask(
         }
         Some(Place::Full) => {
             let why = "As many people wait for this sale as its waiting room takes. Try again later.";
-            Err(ApiError::new(problem::BUSY.because(why), id).after(60))
+            Err(state.put_off(&door, why, id).after(60))
         }
         None => {
-            let why =
-                "The waiting room does not answer. Ask again shortly: your place is kept in what you hold.";
-            Err(ApiError::new(problem::BUSY.because(why), id).after(2))
+            let why = "The waiting room does not answer. Ask again shortly with the place that you were given: you keep it.";
+            Err(state.put_off(&door, why, id).after(2))
         }
     }
 }
 
-/// A user goes, and is forgotten.
+/// A user waits no more.
 pub(super) async fn leave(
     State(state): State<ApiState>,
     InPath(sale): InPath<String>,
@@ -106,8 +105,17 @@ impl ApiState {
         }
     }
 
+    /// Somebody who gets no place now: what he has shown or passed counts the next time.
+    fn put_off(&self, door: &AtDoor, why: &str, id: RequestId) -> ApiError {
+        let problem = problem::BUSY.because(why);
+        match self.engine.gate().seal_place(door, door.shown) {
+            Some(place) => ApiError::new(problem.with("place", JsonScalar::Text(place)), id),
+            None => ApiError::new(problem, id),
+        }
+    }
+
     fn waits(&self, door: &AtDoor, rank: Rank, ahead: u64, id: RequestId) -> Result<Response, ApiError> {
-        let place = self.engine.gate().seal_place(door, rank.0);
+        let place = self.engine.gate().seal_place(door, Some(rank.0));
         let place = Some(place.ok_or_else(|| not_issued(NotIssued::Off, door.sale, id))?);
         let grace = self.engine.shared().sale_tokens.rules().place_grace;
         let state = self.engine.shared().rooms.of(door.sale).unwrap_or_default();

@@ -22,24 +22,32 @@ pub(super) async fn redis(
     clocks: ServerClocks,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Arc<dyn Stock>> {
-    let clock = match clocks {
-        ServerClocks::Own => RedisClock::Server,
-        ServerClocks::Given => RedisClock::Given(Arc::clone(clock)),
-    };
-    let stock = RedisStock::connect(RedisOptions { clock, ..redis_options(config)? }).await;
+    let stock = RedisStock::connect(redis_options(config, clocks, clock)?).await;
     Ok(Arc::new(
         stock.context("the stock cannot be used (keys redis.url, redis.url_file and those beside them)")?,
     ))
 }
 
-/// The waiting rooms in the same Redis; they are given the time with each call.
-pub(super) fn redis_room(config: &Config) -> anyhow::Result<Arc<dyn Room>> {
-    Ok(Arc::new(RedisRoom::new(&redis_options(config)?, config.room_rules())?))
+/// The waiting rooms in the same Redis, by the same clock.
+pub(super) fn redis_room(
+    config: &Config,
+    clocks: ServerClocks,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<Arc<dyn Room>> {
+    Ok(Arc::new(RedisRoom::new(&redis_options(config, clocks, clock)?, config.room_rules())?))
 }
 
-fn redis_options(config: &Config) -> anyhow::Result<RedisOptions> {
+fn redis_options(
+    config: &Config,
+    clocks: ServerClocks,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<RedisOptions> {
     let keys = &config.redis;
     Ok(RedisOptions {
+        clock: match clocks {
+            ServerClocks::Own => RedisClock::Server,
+            ServerClocks::Given => RedisClock::Given(Arc::clone(clock)),
+        },
         prefix: keys.prefix.clone(),
         ca_file: named(&keys.ca_file),
         certificate: both("redis", &keys.certificate_file, &keys.key_file)?,

@@ -29,6 +29,7 @@ pub(crate) struct Files {
 pub(crate) struct Pair {
     key: Arc<CertifiedKey>,
     ends: Timestamp,
+    own_end: Timestamp,
     print: [u8; 32],
 }
 
@@ -36,6 +37,11 @@ impl Pair {
     /// What signs handshakes, with the certificate and those between it and its authority.
     pub(crate) fn key(&self) -> &Arc<CertifiedKey> {
         &self.key
+    }
+
+    /// When the server's own certificate ends. One behind it may be over without harm: clients find another way.
+    pub(crate) fn own_end(&self) -> Timestamp {
+        self.own_end
     }
 
     /// When the first of its certificates ends.
@@ -83,6 +89,7 @@ impl Files {
         let chain: Vec<CertificateDer<'static>> =
             CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().map_err(|_| no_certificate())?;
         let ends = first_end(&chain).ok_or_else(no_certificate)?;
+        let own_end = first_end(&chain[..1]).ok_or_else(no_certificate)?;
         // The library's own error may quote the file, and the file is a secret.
         let private = PrivateKeyDer::from_pem_slice(secret.reveal().as_bytes()).map_err(|_| {
             anyhow!(
@@ -97,7 +104,7 @@ impl Files {
             .finalize()
             .into();
         match CertifiedKey::from_der(chain, private, &provider()) {
-            Ok(key) => Ok(Pair { key: Arc::new(key), ends, print }),
+            Ok(key) => Ok(Pair { key: Arc::new(key), ends, own_end, print }),
             Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => bail!(
                 "the key in {key} ({key_key}) is not that of the first certificate in {cert} ({cert_key}): name two \
                  files of one pair, such as certbot's fullchain.pem and privkey.pem, with the server's own \

@@ -53,8 +53,8 @@ impl Looked {
     pub(super) fn judge(&mut self, found: anyhow::Result<Pair>, now: Timestamp) -> News {
         let is_new = |pair: &Pair| !pair.is_same_as(&self.shown.pair());
         let found = match found {
-            Ok(pair) if is_new(&pair) && pair.ends() <= now => {
-                Err(format!("it is over since {}: renew it", crate::views::time(pair.ends())))
+            Ok(pair) if is_new(&pair) && pair.own_end() <= now => {
+                Err(format!("it is over since {}: renew it", crate::views::time(pair.own_end())))
             }
             Ok(pair) => Ok(pair),
             Err(error) => Err(format!("{error:#}")),

@@ -75,6 +75,10 @@ export async function requireOf(sale, what) {
 	const turned = await ask(ADMIN, "PUT", "/admin/api/switches/" + what, STAFF, { value: "on", saleId: sale.id, reason: "a story" });
 	assert.equal(turned.status, 200, JSON.stringify(turned.body));
 }
+/// Puts so many units more on sale.
+export function restock(sale, units) {
+	return ask(ADMIN, "POST", `/admin/api/sales/${sale.id}/items/${sale.item}/restock`, STAFF, { units, operationId: crypto.randomUUID() });
+}
 /// Buys without a browser; answers the order once it can be paid.
 export async function bought(user, sale) {
 	const { status, body } = await buyer(user, "POST", `/items/${sale.item}/purchase`);

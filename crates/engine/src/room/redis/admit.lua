@@ -1,13 +1,21 @@
 -- Forgets who left, ends turns that are over, and lets the next in.
 --
 -- KEYS  cfg wait seen in
--- ARGV  now in ms, who was seen before has left, when a turn that begins now ends, most inside, most to let in,
---       most per minute or '', most who are found to have left, for how long the keys are kept
+-- ARGV  now in ms ('' = this server's clock), who was not seen for so long has left, how long a turn is, most inside,
+--       most to let in, most per minute or '', most who are found to have left or whose turns end, for how long the
+--       keys are kept
 -- Answers how many wait, are inside, were let in ever, and by this call.
 
 local now = tonumber(ARGV[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', ARGV[1])
-for _, user in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', '(' .. ARGV[2], 'LIMIT', 0, ARGV[7])) do
+if not now then
+    local time = redis.call('TIME')
+    now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+for _, user in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', string.format('%.0f', now), 'LIMIT', 0, ARGV[7])) do
+    redis.call('ZREM', KEYS[4], user)
+end
+local unseen = string.format('(%.0f', now - tonumber(ARGV[2]))
+for _, user in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', unseen, 'LIMIT', 0, ARGV[7])) do
     redis.call('ZREM', KEYS[2], user)
     redis.call('ZREM', KEYS[3], user)
 end
@@ -27,8 +35,9 @@ elseif per_minute then
     redis.call('HSET', KEYS[1], 'used_up_to', string.format('%.0f', from + cost * most))
 end
 if most > 0 then
+    local ends = string.format('%.0f', now + tonumber(ARGV[3]))
     for _, user in ipairs(redis.call('ZRANGE', KEYS[2], 0, most - 1)) do
-        redis.call('ZADD', KEYS[4], ARGV[3], user)
+        redis.call('ZADD', KEYS[4], ends, user)
         redis.call('ZREM', KEYS[2], user)
         redis.call('ZREM', KEYS[3], user)
     end

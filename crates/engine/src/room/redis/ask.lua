@@ -1,20 +1,26 @@
 -- Takes users in, or finds where they stand.
 --
 -- KEYS  cfg wait seen in
--- ARGV  now in ms, least number of a late comer now, rank of the first late comer, most who may wait,
---       for how long nobody is let in by a room that forgot who waits, then per user: user, rank or '', '1' if
---       he shows that he had it
+-- ARGV  now in ms ('' = this server's clock), when the sale opens, numbers of late comers per ms, rank of the first
+--       of them, most who may wait, for how long nobody is let in by a room that forgot who waits, then per user:
+--       user, rank or '', when the place that he shows was sealed or ''
 -- Answers per user 'rank ahead', '-1 until' for who is inside, '-2 0' where the room is full.
 
-local now, least, late, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local now = tonumber(ARGV[1])
+if not now then
+    local time = redis.call('TIME')
+    now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local late, most = tonumber(ARGV[4]), tonumber(ARGV[5])
+local least = math.min(math.max(now - tonumber(ARGV[2]), 0) * tonumber(ARGV[3]), late / 2)
 local cfg = redis.call('HMGET', KEYS[1], 'late', 'began')
 local waiting = redis.call('ZCARD', KEYS[2])
-local last, began = tonumber(cfg[1] or '0'), tonumber(cfg[2] or ARGV[1])
-local refilled = began + tonumber(ARGV[5])
+local last, began = tonumber(cfg[1] or '0'), tonumber(cfg[2] or now)
+local refilled = began + tonumber(ARGV[6])
 local forgot = false
 local places = {}
 
-for i = 6, #ARGV, 3 do
+for i = 7, #ARGV, 3 do
     local user, given = ARGV[i], tonumber(ARGV[i + 1])
     local until_ms = redis.call('ZSCORE', KEYS[4], user)
     if until_ms and tonumber(until_ms) > now then
@@ -25,7 +31,7 @@ for i = 6, #ARGV, 3 do
             places[#places + 1] = '-2 0'
         else
             if not rank then
-                forgot = forgot or ARGV[i + 2] == '1' and now < refilled
+                forgot = forgot or now < refilled and (tonumber(ARGV[i + 2]) or began) < began
                 if given then
                     rank = given
                     last = math.max(last, given - late)
@@ -36,7 +42,7 @@ for i = 6, #ARGV, 3 do
                 waiting = waiting + 1
                 redis.call('ZADD', KEYS[2], string.format('%.0f', rank), user)
             end
-            redis.call('ZADD', KEYS[3], ARGV[1], user)
+            redis.call('ZADD', KEYS[3], string.format('%.0f', now), user)
             places[#places + 1] = { user, rank }
         end
     end

@@ -16,11 +16,12 @@ use super::{ADMIT_BATCH_MAX, Asking, Crowd, Moment, Openings, Place, Rank, Room,
 use crate::clock::Timestamp;
 use crate::fault::{BackendError, Fault, Layer};
 use crate::order::{SaleId, UserId};
-use crate::redis_links::{Links, RedisOptions, Script};
+use crate::redis_links::{Links, RedisClock, RedisOptions, Script};
 
 static ASK: Script = Script::new("ask the waiting room", include_str!("ask.lua"));
 static ADMIT: Script = Script::new("let users in", include_str!("admit.lua"));
 static LEAVE: Script = Script::new("leave the waiting room", include_str!("leave.lua"));
+static CLOSE: Script = Script::new("close the waiting room", include_str!("close.lua"));
 
 /// The keys of a room that nobody has looked at for so long are removed: its sale is over.
 const KEPT_MS: u64 = 2 * 24 * 3_600 * 1_000;
@@ -30,6 +31,7 @@ pub struct RedisRoom {
     links: Links,
     prefix: String,
     rules: RoomRules,
+    clock: RedisClock,
 }
 
 impl RedisRoom {
@@ -38,7 +40,20 @@ impl RedisRoom {
     /// # Errors
     /// When the options cannot be used.
     pub fn new(options: &RedisOptions, rules: RoomRules) -> Result<Self, BackendError> {
-        Ok(Self { links: Links::new(Layer::Room, options)?, prefix: options.prefix.clone(), rules })
+        Ok(Self {
+            links: Links::new(Layer::Room, options)?,
+            prefix: options.prefix.clone(),
+            rules,
+            clock: options.clock.clone(),
+        })
+    }
+
+    /// Now, for a server that does not go by its own clock: a gateway whose clock is wrong ends nobody's turn.
+    fn now(&self, at: Moment) -> Vec<u8> {
+        match &self.clock {
+            RedisClock::Server => Vec::new(),
+            RedisClock::Given(_) => text(at.now.as_ms()),
+        }
     }
 
     async fn run(
@@ -56,16 +71,17 @@ impl RedisRoom {
 impl Room for RedisRoom {
     async fn ask(&self, sale: SaleId, asking: &[Asking], at: Moment) -> Result<Vec<Place>, BackendError> {
         let mut arguments = vec![
-            text(at.now.as_ms()),
-            text(at.late_after(0)),
+            self.now(at),
+            text(at.opens_at.as_ms()),
+            text(Rank::LATE_PER_MS),
             text(Rank::LATE.0),
             text(self.rules.waiting_max),
             text(self.rules.refill.as_millis()),
         ];
-        for Asking { user, rank, returns } in asking {
+        for Asking { user, rank, sealed_at } in asking {
             arguments.push(user.as_bytes().to_vec());
             arguments.push(rank.map(|it| text(it.0)).unwrap_or_default());
-            arguments.push(text(u8::from(*returns)));
+            arguments.push(sealed_at.map(|at| text(at.as_ms())).unwrap_or_default());
         }
         let reply = self.run(&ASK, sale, &arguments).await?;
         let Value::Array(places) = reply else { return Err(strange("ask")) };
@@ -74,9 +90,9 @@ impl Room for RedisRoom {
 
     async fn admit(&self, sale: SaleId, openings: Openings, at: Moment) -> Result<Crowd, BackendError> {
         let arguments = [
-            text(at.now.as_ms()),
-            text(at.now.minus(self.rules.grace).as_ms()),
-            text(at.now.plus(self.rules.turn).as_ms()),
+            self.now(at),
+            text(self.rules.grace.as_millis()),
+            text(self.rules.turn.as_millis()),
             text(openings.inside.min(u64::from(u32::MAX))),
             text(openings.most.min(ADMIT_BATCH_MAX)),
             openings.per_minute.map(text).unwrap_or_default(),
@@ -91,6 +107,10 @@ impl Room for RedisRoom {
 
     async fn leave(&self, sale: SaleId, user: &UserId) -> Result<(), BackendError> {
         self.run(&LEAVE, sale, &[user.as_bytes().to_vec()]).await.map(drop)
+    }
+
+    async fn close(&self, sale: SaleId) -> Result<(), BackendError> {
+        self.run(&CLOSE, sale, &[]).await.map(drop)
     }
 }
 
