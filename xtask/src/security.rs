@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::named::{self, Line};
 
 /// Where the tests are: the libraries' own, and these of the server.
-const TARGETS: [&str; 16] = [
+const TARGETS: [&str; 18] = [
     "hostile",
     "refusals",
     "slow",
@@ -23,6 +23,8 @@ const TARGETS: [&str; 16] = [
     "sale_tokens",
     "captchas",
     "strikes",
+    "eligibility",
+    "blocks",
     "tls",
     "staff_keys",
 ];
@@ -133,6 +135,7 @@ const LINES: &[Line] = &[
         &[
             "a_thousand_invented_addresses_are_one_client",
             "gate::address::tests::a_stranger_is_not_asked_where_he_comes_from",
+            "a_proxy_of_ours_says_where_somebody_is_and_nobody_else_does",
         ],
     ),
     (
@@ -159,6 +162,8 @@ const LINES: &[Line] = &[
         "an IPv4 address in both forms",
         &[
             "gate::limits::tests::one_address_has_one_counter_in_all_its_forms",
+            "gate::block_list::tests::an_address_is_looked_up_in_all_its_forms",
+            "who_is_blocked_buys_nothing_until_that_is_lifted",
             "a_proxy_of_ours_is_believed_and_what_its_client_says_is_not",
         ],
     ),
