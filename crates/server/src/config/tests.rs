@@ -72,14 +72,14 @@ fn another_value(key: &Key) -> Value {
 }
 
 /// What a value of this key cannot do without.
-fn beside(name: &str) -> Vec<(String, String)> {
+fn beside(name: &str) -> Vec<(String, Value)> {
     let of = |section: &str, keys: &[&str]| {
-        keys.iter().map(|key| (format!("{section}.{key}"), "beside".to_owned())).collect()
+        keys.iter().map(|key| (format!("{section}.{key}"), Value::from("beside"))).collect()
     };
     match name.rsplit_once('.') {
         // It is believed of a proxy alone.
         Some(("gate", "region_header")) => {
-            vec![("server.trusted_proxies".to_owned(), "192.0.2.1".to_owned())]
+            vec![("server.trusted_proxies".to_owned(), Value::Array(vec!["192.0.2.1".into()]))]
         }
         Some(("gate.captcha", "provider")) => of("gate.captcha", &["site_key", "secret"]),
         Some((section, "cert_file")) if section.ends_with(".tls") => of(section, &["key_file"]),
@@ -97,26 +97,22 @@ fn text(value: &Value) -> String {
 fn every_key_is_reached_by_file_environment_and_flag() {
     for key in keys::all() {
         let value = another_value(&key);
-        let beside = beside(&key.name);
-        let beside: Vec<(&str, &str)> =
-            beside.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let mut file: toml::Table = toml::Table::new();
-        for (name, value) in beside
-            .iter()
-            .copied()
-            .map(|(name, value)| (name, Value::from(value)))
-            .chain([(key.name.as_str(), value.clone())])
-        {
+        let all = [beside(&key.name), vec![(key.name.clone(), value.clone())]].concat();
+        let mut file = toml::Table::new();
+        for (name, value) in &all {
             let (section, last) = name.rsplit_once('.').unwrap();
             let table = section.split('.').fold(&mut file, |table, part| {
                 table.entry(part).or_insert_with(|| toml::Table::new().into()).as_table_mut().unwrap()
             });
-            table.insert(last.to_owned(), value);
+            table.insert(last.to_owned(), value.clone());
         }
+        let texts: Vec<(&str, String)> =
+            all.iter().map(|(name, value)| (name.as_str(), text(value))).collect();
+        let flags: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, text.as_str())).collect();
         let ways = [
             ("file", read_file(&file.to_string())),
-            ("environment", read(&[(&key.variable(), &text(&value))], &beside)),
-            ("flag", read(&[], &[&beside[..], &[(key.name.as_str(), text(&value).as_str())]].concat())),
+            ("environment", read(&[(&key.variable(), &text(&value))], &flags[..flags.len() - 1])),
+            ("flag", read(&[], &flags)),
         ];
         for (way, config) in ways {
             let config = config.unwrap_or_else(|error| panic!("{} by {way}: {error:#}", key.name));
