@@ -57,9 +57,9 @@ async function ask(base, method, path, bearer, body) {
 export const buyer = (user, method, path) => ask(PUBLIC, method, "/api/flash-sales" + path, token(user));
 
 /// Makes an open sale with one item.
-export async function openSale({ units = 5, limit = 1, window = 600 } = {}) {
+export async function openSale({ units = 5, limit = 1, window = 600, opensAt = "2026-01-01T00:00:00Z" } = {}) {
 	const item = { productId: "SHOE-1", title: "Red shoe", quantity: units, priceMinor: 1990, listPriceMinor: 2990, currency: "EUR" };
-	const draft = { name: "Winter drop", opensAt: "2026-01-01T00:00:00Z", closesAt: "2126-01-01T00:00:00Z",
+	const draft = { name: "Winter drop", opensAt, closesAt: "2126-01-01T00:00:00Z",
 		paymentWindowSeconds: window, maxUnitsPerUser: limit, items: [item] };
 	const made = await ask(ADMIN, "POST", "/admin/api/sales", STAFF, draft);
 	assert.equal(made.status, 201, JSON.stringify(made.body));
@@ -70,9 +70,9 @@ export async function openSale({ units = 5, limit = 1, window = 600 } = {}) {
 	}
 	return sale;
 }
-/// Has a sale require sale tokens, captchas for them, or a room to wait in, from now on.
-export async function requireOf(sale, what) {
-	const turned = await ask(ADMIN, "PUT", "/admin/api/switches/" + what, STAFF, { value: "on", saleId: sale.id, reason: "a story" });
+/// Turns a switch of a sale: has it require sale tokens, captchas for them, or a room to wait in, from now on.
+export async function requireOf(sale, what, value = "on") {
+	const turned = await ask(ADMIN, "PUT", "/admin/api/switches/" + what, STAFF, { value, saleId: sale.id, reason: "a story" });
 	assert.equal(turned.status, 200, JSON.stringify(turned.body));
 }
 /// Puts so many units more on sale.

@@ -92,6 +92,26 @@ export const stories = () => describe("a buyer", { concurrency: 4 }, () => {
 		});
 	});
 
+	it("waits by a clock of their own while members buy, and buys when it has run out", async () => {
+		const sale = await openSale({ opensAt: new Date(Date.now() - 60_000).toISOString() });
+		await requireOf(sale, "early_access", "*=85s");
+		await visit({ user: somebody() }, async nora => {
+			const { page } = nora, clicks = () => nora.asked.filter(url => url.endsWith("/purchase")).length;
+			await nora.open(salePage(sale));
+			await nora.sees("The sale is open");
+			await page.getByRole("button", { name: /^Buy now/ }).click();
+			await nora.hears("Members buy first.");
+			await nora.sees("Opens in");
+			await nora.meetsNoBarrier("a turn that comes later");
+			await page.getByRole("button", { name: /^Not open yet/ }).waitFor();
+			assert.equal(clicks(), 1);
+			await nora.sees("The sale is open");
+			await page.getByText("Members buy first.").first().waitFor({ state: "hidden" });
+			assert.equal(clicks(), 1, "the page does not click by itself");
+			await nora.buys();
+		});
+	});
+
 	it("signs in, buys and pays by keyboard alone", async () => {
 		const sale = await openSale();
 		await visit({}, async alice => {
