@@ -154,6 +154,13 @@ impl Seen {
     }
 }
 
+/// Whether a sale has no waiting room any more, by the ledger's word. A clock's alone empties no room that other
+/// gateways share: it may be wrong.
+fn has_no_room(catalog: &Catalog, sale: SaleId) -> bool {
+    let closed = catalog.sale(sale).is_none_or(|sale| sale.terms.state == SaleState::Closed);
+    closed || catalog.switches().room(sale).mode == RoomMode::Off
+}
+
 #[async_trait]
 impl Worker for Usher {
     fn name(&self) -> &'static str {
@@ -178,7 +185,8 @@ impl Worker for Usher {
             }
             round.note(looked.map(|_| 0));
         }
-        let over: Vec<SaleId> = self.seen.keys().filter(|sale| !states.contains_key(sale)).copied().collect();
+        let over: Vec<SaleId> =
+            self.seen.keys().copied().filter(|sale| has_no_room(&catalog, *sale)).collect();
         for sale in over {
             let closed = self.room.close(sale).await;
             self.rooms_answer &= closed.is_ok();
@@ -190,5 +198,47 @@ impl Worker for Usher {
         self.rooms.note_answer(self.rooms_answer);
         self.rooms.replace(states);
         self.rounds.end(round, self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::{Epoch, Units};
+    use crate::sale::Terms;
+    use crate::switches::{SwitchChange, Switches, TurnedSwitch};
+
+    fn catalog(state: SaleState, room: &str) -> Catalog {
+        let at = Timestamp::from_ms(0);
+        // By any clock its window is over.
+        let terms = Terms { state, opens_at: at, closes_at: at, limit: Units(1) };
+        let sale = Sale {
+            id: SaleId(1),
+            name: String::new(),
+            terms,
+            payment_window: Duration::ZERO,
+            epoch: Epoch(1),
+            recorded_seq: 0,
+            fence: None,
+            items: Vec::new(),
+        };
+        let (name, value) = ("room".to_owned(), Some(room.to_owned()));
+        let change =
+            SwitchChange { name, sale: Some(SaleId(1)), value, reason: String::new(), by: String::new() };
+        let switches = Switches::new(&[TurnedSwitch { id: 1, change, at }]);
+        Catalog::new(vec![sale]).with_switches(Arc::new(switches))
+    }
+
+    #[test]
+    fn a_room_is_emptied_by_the_ledgers_word_and_by_no_clock() {
+        for (state, room, gone) in [
+            (SaleState::Open, "on", false),
+            (SaleState::Paused, "auto", false),
+            (SaleState::Open, "off", true),
+            (SaleState::Closed, "on", true),
+        ] {
+            assert_eq!(has_no_room(&catalog(state, room), SaleId(1)), gone, "{state} {room}");
+        }
+        assert!(has_no_room(&Catalog::default(), SaleId(1)));
     }
 }
