@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::areas::TEST;
 use crate::named::{self, Line};
-use crate::run::{cargo, shown};
+use crate::run::{cargo, shown, shown_and_kept};
 
 /// Where the tests of [`LINES`] are, beside the libraries' own.
 const TARGETS: [&str; 2] = ["pipeline", "redis_cluster"];
@@ -45,16 +45,16 @@ pub(crate) fn long(rounds: u64) -> Plan {
     Plan { rounds, long_s: 300 }
 }
 
-/// Runs every line, the scenarios by `plan`, and says whether all held.
+/// Runs every line, the scenarios by `plan`, and says whether all held; `ends` is as in [`shown_and_kept`].
 ///
 /// # Errors
 /// cargo cannot be started.
-pub(crate) fn run(root: &Path, plan: &Plan) -> Result<bool> {
+pub(crate) fn run(root: &Path, plan: &Plan, ends: &mut Vec<String>) -> Result<bool> {
     let tests = named::run(root, LINES, &TARGETS, 64)?;
     let mut scenarios = cargo(root, &TEST);
     scenarios.args(["--test", "failures"]).env("DOORBUSTER_FAILURES_ROUNDS", plan.rounds.to_string());
     scenarios.env("DOORBUSTER_FAILURES_LONG_S", plan.long_s.to_string());
-    Ok(shown(&mut scenarios)? && tests)
+    Ok(shown_and_kept(&mut scenarios, ends)? && tests)
 }
 
 /// Kills each part so many times in one sale, the broker a fifth of it.

@@ -62,7 +62,8 @@ pub(crate) fn run(root: &Path, lengths: &Lengths) -> Result<bool> {
     let simulated = seeds == 0 || shown(&mut simulation)?;
     let modelled = model_states == 0 || shown(&mut model)?;
     let killed = kill_rounds == 0 || shown(&mut kill)?;
-    let failed = failure_rounds == 0 || failures::run(root, &failures::long(failure_rounds))?;
+    let failed =
+        failure_rounds == 0 || failures::run(root, &failures::long(failure_rounds), &mut Vec::new())?;
     let parts = part_kills == 0 || failures::kill_parts(root, part_kills)?;
     let fuzzed = fuzz_seconds == 0 || fuzz(root, fuzz_seconds)?;
     Ok(simulated && modelled && killed && failed && parts && fuzzed)

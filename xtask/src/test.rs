@@ -6,9 +6,18 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::areas::{AREAS, Area, Step};
-use crate::run::{cargo, shown};
+use crate::run::{cargo, shown_and_kept};
 use crate::services::Lent;
 use crate::{demo, failures, npm, requirements, security, stage, tidy, venv};
+
+/// What the end of a run tells beside its table.
+#[derive(Default)]
+struct Told {
+    /// Checks that this machine has no tool for.
+    not_run: Vec<String>,
+    /// The end of what each command that failed printed.
+    ends: Vec<String>,
+}
 
 /// How one area ended.
 struct Ended {
@@ -20,19 +29,22 @@ struct Ended {
 /// Runs the areas named, or all, and says whether all passed. One that fails stops no other.
 pub(crate) fn run(root: &Path, names: &[String], install: bool) -> bool {
     let mut ended = Vec::new();
-    let mut not_run = Vec::new();
+    let mut told = Told::default();
     // Started where the first area needs them; what was started ends when this function does.
     let mut services = Lent::new(root, install);
     for area in chosen(names) {
         println!("\n=== {}: {}", area.name, area.shows);
-        let (outcome, took) = timed(|| run_area(area, &mut services, &mut not_run));
+        let (outcome, took) = timed(|| run_area(area, &mut services, &mut told));
         let passed = outcome.unwrap_or_else(|error| {
             println!("{}: {error:#}", area.name);
             false
         });
         ended.push(Ended { name: area.name, passed, took });
     }
-    print!("\n{}", summary(&ended, &not_run));
+    for end in &told.ends {
+        println!("\n=== failed: {end}");
+    }
+    print!("\n{}", summary(&ended, &told.not_run));
     ended.iter().all(|area| area.passed)
 }
 
@@ -42,7 +54,7 @@ fn chosen(names: &[String]) -> Vec<&'static Area> {
     AREAS.iter().filter(wanted).collect()
 }
 
-fn run_area(area: &Area, services: &mut Lent<'_>, not_run: &mut Vec<String>) -> Result<bool> {
+fn run_area(area: &Area, services: &mut Lent<'_>, told: &mut Told) -> Result<bool> {
     let root = services.root;
     if !requirements::ensure(area.requirements, services.install)? || !services.ensure(area.services)? {
         return Ok(false);
@@ -53,20 +65,23 @@ fn run_area(area: &Area, services: &mut Lent<'_>, not_run: &mut Vec<String>) -> 
         passed &= match step {
             Step::Tidy => {
                 let report = tidy::run(root, true)?;
-                not_run.extend(report.not_run);
+                told.not_run.extend(report.not_run);
                 report.passed
             }
-            Step::Cargo(arguments) => shown(cargo(root, &arguments).envs(services.variables()))?,
+            Step::Cargo(arguments) => {
+                shown_and_kept(cargo(root, &arguments).envs(services.variables()), &mut told.ends)?
+            }
             Step::On(backends, arguments) => {
                 println!("stories on {backends}:");
                 let mut command = cargo(root, &arguments);
-                shown(command.envs(services.variables()).env("DOORBUSTER_TEST_BACKENDS", backends))?
+                command.envs(services.variables()).env("DOORBUSTER_TEST_BACKENDS", backends);
+                shown_and_kept(&mut command, &mut told.ends)?
             }
             Step::Stage => stage::small(root, services.install)?,
             Step::Venv(pinned) => venv::make(root, pinned)?,
             Step::Npm(folder) => npm::make(root, folder)?,
             Step::Security => security::run(root)?,
-            Step::Failures => failures::run(root, &failures::short())?,
+            Step::Failures => failures::run(root, &failures::short(), &mut told.ends)?,
             Step::Demo => demo::run(root)?,
         };
     }

@@ -124,7 +124,7 @@ async fn run(chosen: &[String], rounds: u32, first_seed: u32) -> Result<bool> {
     let lines: Vec<&Line> = LINES.iter().filter(wanted).collect();
     anyhow::ensure!(!lines.is_empty(), "there is no such line: {}", chosen.join(", "));
     let mut engines = Engines::start()?;
-    let mut all = true;
+    let mut failed = Vec::new();
     for round in 0..rounds {
         for Line(id, what, story) in &lines {
             let (begun, seed) = (now(), u64::from(first_seed) + u64::from(round));
@@ -140,12 +140,19 @@ async fn run(chosen: &[String], rounds: u32, first_seed: u32) -> Result<bool> {
                 Err(_) => format!("FAILED: it does not end within {} s", longest.as_secs()),
             };
             let took = begun.elapsed();
-            println!("{id:<10}{what:<64}{:>4} s  seed {seed:<11}{result}", took.as_secs());
+            let told = format!("{id:<10}{what:<64}{:>4} s  seed {seed:<11}{result}", took.as_secs());
+            println!("{told}");
             runs::note(id, &engines, took, &result)?;
-            all &= result.starts_with("ok");
+            if !result.starts_with("ok") {
+                failed.push(told);
+            }
         }
     }
-    Ok(all)
+    // Once more at the end, where one looks first.
+    for told in &failed {
+        println!("failures: {told}");
+    }
+    Ok(failed.is_empty())
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long a line takes is a matter of real time")]
