@@ -6,21 +6,26 @@
 //! the branches that an input takes; `cargo xtask soak` runs it for long. An input that once failed
 //! is kept in `regressions/<target>/` and never removed; `corpus/<target>/` holds the seeds.
 
+mod address;
 mod body;
 mod config;
+mod door;
 mod frames;
 mod head;
 mod keys;
+mod sealed;
 mod token;
 
 /// Takes any bytes; panics when a promise is broken.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also that of its folders.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("head", head::run),
     ("token", token::run),
     ("keys", keys::run),
+    ("sealed", sealed::run),
+    ("address", address::run),
     ("body", body::run),
     ("frames", frames::run),
     ("config", config::run),

@@ -13,7 +13,7 @@ use doorbuster_engine::member::{Level, Levels, Region};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-const SECRET: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
+pub(crate) const SECRET: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
 const NOW_S: u64 = 1_800_000_000;
 const LEEWAY_S: u64 = 5;
 const LIFETIME_MAX_S: u64 = 86_400;
@@ -55,7 +55,8 @@ fn levels() -> Levels {
     Levels::new(["silver", "gold"]).expect("two names that differ")
 }
 
-fn signed(claims: &[u8]) -> Vec<u8> {
+/// A token with these claims that is signed as it should be.
+pub(crate) fn signed(claims: &[u8]) -> Vec<u8> {
     let head = URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256","typ":"JWT"}"#);
     let said = format!("{head}.{}", URL_SAFE_NO_PAD.encode(claims));
     format!("{said}.{}", URL_SAFE_NO_PAD.encode(hmac(SECRET, said.as_bytes()))).into_bytes()

@@ -86,6 +86,16 @@ fn nothing_in_a_key_set_lets_anybody_in() {
 }
 
 #[test]
+fn what_was_sealed_counts_and_nothing_else() {
+    keeps_its_promises("sealed");
+}
+
+#[test]
+fn no_client_says_where_it_comes_from() {
+    keeps_its_promises("address");
+}
+
+#[test]
 fn bodies_read_as_they_were_written() {
     keeps_its_promises("body");
 }
@@ -102,6 +112,6 @@ fn errors_of_the_configuration_name_their_key() {
 
 #[test]
 fn every_target_has_a_test_above() {
-    let tested = ["head", "token", "keys", "body", "frames", "config"];
+    let tested = ["head", "token", "keys", "sealed", "address", "body", "frames", "config"];
     assert_eq!(TARGETS.map(|(name, _)| name), tested);
 }

@@ -56,7 +56,8 @@ fn address(hop: &[u8]) -> Option<IpAddr> {
 }
 
 fn is_port(text: &str) -> Option<()> {
-    text.parse::<u16>().ok().map(drop)
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse::<u16>().ok().filter(|_| digits).map(drop)
 }
 
 #[cfg(test)]
@@ -109,6 +110,7 @@ mod tests {
             "1.2.3",
             "198.51.100.1, \u{1}",
             "198.51.100.1:99999",
+            "198.51.100.1:+80",
         ] {
             assert_eq!(client("10.0.0.1", Some(forwarded)), "10.0.0.1", "{forwarded}");
         }
