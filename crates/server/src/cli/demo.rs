@@ -125,9 +125,9 @@ fn config(folder: &std::path::Path, secret: &str) -> anyhow::Result<Config> {
         ("gate.sale_tokens.secret", self::secret()),
         ("admin.token_file", String::new()),
         // Its addresses are printed for a browser on this machine, which would not trust a certificate for a name.
-        ("server.tls.cert_file", String::new()),
+        ("server.tls.certificate_file", String::new()),
         ("server.tls.key_file", String::new()),
-        ("admin.tls.cert_file", String::new()),
+        ("admin.tls.certificate_file", String::new()),
         ("admin.tls.key_file", String::new()),
         ("log.level", "warn".to_owned()),
         ("payments.provider", "sandbox".to_owned()),

@@ -82,8 +82,8 @@ fn beside(name: &str) -> Vec<(String, Value)> {
             vec![("server.trusted_proxies".to_owned(), Value::Array(vec!["192.0.2.1".into()]))]
         }
         Some(("gate.captcha", "provider")) => of("gate.captcha", &["site_key", "secret"]),
-        Some((section, "cert_file")) if section.ends_with(".tls") => of(section, &["key_file"]),
-        Some((section, "key_file")) if section.ends_with(".tls") => of(section, &["cert_file"]),
+        Some((section, "certificate_file")) if section.ends_with(".tls") => of(section, &["key_file"]),
+        Some((section, "key_file")) if section.ends_with(".tls") => of(section, &["certificate_file"]),
         _ => Vec::new(),
     }
 }
@@ -168,8 +168,8 @@ fn a_wrong_value_is_an_error_that_names_its_key_its_place_and_what_is_right() {
         ("kafka.poll_interval_max", "5s", "from 6s to 1day"),
         ("kafka.poll_interval_max", "25h", "from 6s to 1day"),
         ("postgres.schema", "", "must not be empty"),
-        ("server.tls.cert_file", "a.pem", "`server.tls.key_file` is not"),
-        ("admin.tls.key_file", "a.key", "`admin.tls.cert_file` is not"),
+        ("server.tls.certificate_file", "a.pem", "`server.tls.key_file` is not"),
+        ("admin.tls.key_file", "a.key", "`admin.tls.certificate_file` is not"),
         ("gate.levels", "silver,gold,silver", "two levels have the same name"),
         ("gate.levels", "very gold", "a level's name needs"),
         ("gate.levels", "a,b,c,d,e,f,g,h", "at most 7"),

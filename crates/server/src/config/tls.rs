@@ -12,14 +12,14 @@ use super::Config;
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "config.default.toml documents every key")]
 pub struct Tls {
-    pub cert_file: PathBuf,
+    pub certificate_file: PathBuf,
     pub key_file: PathBuf,
 }
 
 impl Tls {
     /// Whether the listener speaks TLS.
     pub fn is_on(&self) -> bool {
-        !self.cert_file.as_os_str().is_empty()
+        !self.certificate_file.as_os_str().is_empty()
     }
 
     /// How an address of the listener begins.
@@ -34,8 +34,8 @@ impl Config {
         let mut wrong = Vec::new();
         for (section, tls) in [("server.tls", &self.server.tls), ("admin.tls", &self.admin.tls)] {
             let (set, missing) = match (tls.is_on(), !tls.key_file.as_os_str().is_empty()) {
-                (true, false) => ("cert_file", "key_file"),
-                (false, true) => ("key_file", "cert_file"),
+                (true, false) => ("certificate_file", "key_file"),
+                (false, true) => ("key_file", "certificate_file"),
                 (true, true) | (false, false) => continue,
             };
             wrong.push(format!(

@@ -229,8 +229,11 @@ mod tests {
         assert!(warnings(&exposed[..1]).is_empty() && warnings(&exposed[1..]).is_empty());
         let nowhere = [("payments.provider", "stripe"), ("server.listen", "[::]:8080")];
         assert!(warnings(&nowhere)[0].contains("payments.public_url"));
-        let tls =
-            [("server.tls.cert_file", "a"), ("server.tls.key_file", "b"), ("payments.provider", "stripe")];
+        let tls = [
+            ("server.tls.certificate_file", "a"),
+            ("server.tls.key_file", "b"),
+            ("payments.provider", "stripe"),
+        ];
         assert!(warnings(&tls)[0].contains("payments.public_url is empty while server.tls"));
         for (url, count) in [("http://sale.example", 1), ("https://sale.example", 0)] {
             assert_eq!(warnings(&[&tls[..], &[("payments.public_url", url)]].concat()).len(), count, "{url}");

@@ -64,7 +64,7 @@ impl Files {
 
     /// The files that a section names; `None` when it names none.
     fn of(section: &'static str, tls: &Tls) -> Option<Self> {
-        let files = || Self { section, cert: tls.cert_file.clone(), key: tls.key_file.clone() };
+        let files = || Self { section, cert: tls.certificate_file.clone(), key: tls.key_file.clone() };
         tls.is_on().then(files)
     }
 
@@ -75,7 +75,7 @@ impl Files {
     /// message names the key of the configuration and says what to do, and never shows what is in the files.
     pub(crate) fn read(&self) -> anyhow::Result<Pair> {
         let (cert_key, key_key) =
-            (format!("{}.cert_file", self.section), format!("{}.key_file", self.section));
+            (format!("{}.certificate_file", self.section), format!("{}.key_file", self.section));
         let (cert, key) = (self.cert.display(), self.key.display());
         let text = std::fs::read(&self.cert)
             .with_context(|| format!("the certificate in {cert} ({cert_key}) cannot be read"))?;

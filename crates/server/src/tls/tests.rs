@@ -53,7 +53,8 @@ impl Folder {
 
     fn config(&self, more: &[(&str, &str)]) -> Config {
         let path = |path: PathBuf| path.display().to_string();
-        let own = [("server.tls.cert_file", path(self.cert())), ("server.tls.key_file", path(self.key()))];
+        let own =
+            [("server.tls.certificate_file", path(self.cert())), ("server.tls.key_file", path(self.key()))];
         let more = more.iter().map(|(key, value)| (*key, (*value).to_owned()));
         let flags: Vec<_> = own.into_iter().chain(more).map(|(key, value)| (key.to_owned(), value)).collect();
         Config::read(None, [], &flags).unwrap()
@@ -118,7 +119,7 @@ fn files_that_cannot_be_used_are_refused_with_what_to_do_and_without_what_is_in_
     std::fs::remove_file(folder.key()).unwrap();
     assert!(folder.refusal().contains("key.pem (server.tls.key_file) cannot be read"));
     std::fs::remove_file(folder.cert()).unwrap();
-    assert!(folder.refusal().contains("cert.pem (server.tls.cert_file) cannot be read"));
+    assert!(folder.refusal().contains("cert.pem (server.tls.certificate_file) cannot be read"));
 }
 
 #[test]
@@ -195,7 +196,7 @@ async fn a_step_of_the_renewer_looks_at_every_listener_and_is_idle_when_nothing_
     let (public, staffs) = (Folder::good(), Folder::good());
     let path = |path: PathBuf| path.display().to_string();
     let config = public.config(&[
-        ("admin.tls.cert_file", &path(staffs.cert())),
+        ("admin.tls.certificate_file", &path(staffs.cert())),
         ("admin.tls.key_file", &path(staffs.key())),
     ]);
     let shown = Acceptors::open(&config, NOW).unwrap().shown();

@@ -20,7 +20,7 @@ use super::http::Line;
 pub(crate) const AUTHORITY: &str = "authority.pem";
 
 fn authority(tls: &Tls) -> Vec<u8> {
-    std::fs::read(tls.cert_file.with_file_name(AUTHORITY)).unwrap()
+    std::fs::read(tls.certificate_file.with_file_name(AUTHORITY)).unwrap()
 }
 
 /// A client of the staff's listener.

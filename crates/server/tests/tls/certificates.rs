@@ -63,9 +63,9 @@ impl Certificates {
     pub(crate) fn settings(&self) -> [(&'static str, String); 4] {
         let (cert, key) = (self.cert().display().to_string(), self.key().display().to_string());
         [
-            ("server.tls.cert_file", cert.clone()),
+            ("server.tls.certificate_file", cert.clone()),
             ("server.tls.key_file", key.clone()),
-            ("admin.tls.cert_file", cert),
+            ("admin.tls.certificate_file", cert),
             ("admin.tls.key_file", key),
         ]
     }

@@ -61,7 +61,7 @@ mod tests {
             std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
         };
         write_key(&pair.serialize_pem());
-        let flags = [("admin.tls.cert_file", &cert), ("admin.tls.key_file", &key)];
+        let flags = [("admin.tls.certificate_file", &cert), ("admin.tls.key_file", &key)];
         let flags = flags.map(|(key, path)| (key.to_owned(), path.display().to_string()));
         let config = Config::read(None, [], &flags).unwrap();
         let check = |now| certificates(&config, now).remove(0);
