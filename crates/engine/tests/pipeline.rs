@@ -23,7 +23,9 @@ use doorbuster_engine::sale::LoaderToken;
 use doorbuster_engine::stock::{
     Batcher, BatcherLimits, BucketId, LoadPage, ReadBack, ReserveOutcome, ReserveReply, ReserveRequest,
 };
-use doorbuster_engine::workers::{Backpressure, Difference, Doorman, Shedding, Step, WatchLimits, Worker};
+use doorbuster_engine::workers::{
+    Backpressure, Difference, Doorman, Progress, Rebuilder, Shedding, Step, WatchLimits, Worker,
+};
 use support::{FIRST, Publishing, SALE, WINDOW, World, accepted, attempt, token_of_level, verifier};
 
 fn lost(fault: Fault) -> BackendError {
@@ -328,6 +330,26 @@ async fn a_rebuild_waits_for_what_is_in_flight() {
     world.work().await;
     assert_eq!(world.free().await, 3);
     assert_eq!(world.read_sale(SALE).await.fence, None);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_rebuild_that_another_has_finished_is_not_done_again() {
+    let world = World::new().await;
+    let open = world.sale(5, 1).await;
+    let ledger = &world.backends.ledger;
+    let (epoch, nobody) = (open.epoch, LoaderToken::NOBODY);
+    ledger.begin_rebuild(SALE, epoch, "a test", nobody, Duration::ZERO).await.unwrap();
+    // Another keeper reads the sale while it is fenced, and goes on once it is not any more.
+    let fenced = world.read_sale(SALE).await;
+    assert!(fenced.fence.is_some());
+    world.work().await;
+    let rebuilt = world.read_sale(SALE).await;
+    assert_eq!((rebuilt.fence, rebuilt.epoch), (None, Epoch(epoch.0 + 1)));
+    let mut other = Rebuilder::new(world.backends.clone(), Duration::ZERO);
+    assert_eq!(other.advance(&fenced, "taken over").await.unwrap(), Progress::Done);
+    let left = world.read_sale(SALE).await;
+    assert_eq!((left.fence, left.epoch), (None, Epoch(epoch.0 + 1)));
     world.finish().await;
 }
 

@@ -60,8 +60,10 @@ impl Rebuilder {
     /// # Errors
     /// What a backend reports; calling again goes on.
     pub async fn advance(&mut self, sale: &Sale, reason: &str) -> Result<Progress, BackendError> {
-        let begun =
-            self.backends.ledger.begin_rebuild(sale.id, sale.epoch, reason, self.token, self.lease).await?;
+        // A fence stands in an epoch that was begun with it. Whoever finds it lifted meanwhile has nothing to take
+        // over, and begins no other.
+        let from = if sale.fence.is_some() { Epoch(sale.epoch.0.saturating_sub(1)) } else { sale.epoch };
+        let begun = self.backends.ledger.begin_rebuild(sale.id, from, reason, self.token, self.lease).await?;
         let sale = match begun {
             RebuildOutcome::Owned(sale) => sale,
             RebuildOutcome::OwnedByOther(_) => return Ok(Progress::Waiting),
