@@ -93,7 +93,9 @@ pub fn copy(server: &Server) -> Result<PathBuf> {
 pub fn go_back(server: &mut Server, copy: &Path) -> Result<()> {
     server.kill(0)?;
     let data = server.folder().join("data");
-    fs::rename(&data, server.folder().join("data-before"))?;
+    // A name of its own: it may go back more than once.
+    let before = tempfile::Builder::new().prefix("before-").tempdir_in(server.folder())?.keep();
+    fs::rename(&data, before.join("data"))?;
     fs::rename(copy, &data)?;
     server.start_again(0)
 }

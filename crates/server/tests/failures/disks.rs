@@ -20,6 +20,11 @@ const POSTGRES_MB: u32 = 112;
 /// Longest until a server that writes meets the end of its disk, and until it has ended if it does.
 const PATIENCE: Duration = Duration::from_secs(40);
 
+/// Begins one file of PostgreSQL's write-ahead log after the other, with a record in each: more of them than the old
+/// ones that are used again, and more than there is space for.
+const MORE_LOG: &str =
+    "SELECT pg_logical_emit_message(false, 'more', 'log'), pg_switch_wal() FROM generate_series(1, 50)";
+
 /// How long a disk stays full once the server has said so.
 const FULL_FOR: Duration = Duration::from_secs(2);
 
@@ -132,10 +137,9 @@ async fn full_ledger(engines: &mut Engines, disk: &SmallDisk) -> Result<String> 
     let second = scene.crowd(Plan { name: "later".to_owned(), ..scene.plan()? });
     sold(&second, 50).await?;
     disk.fill()?;
-    // Each switch needs another file of the write-ahead log.
     let panicked = until_async(PATIENCE, async || {
         // It may be refused, or lose its connection in the panic.
-        let _ = scene.sql("CREATE TABLE IF NOT EXISTS more_log (n int); SELECT pg_switch_wal()").await;
+        let _ = scene.sql(MORE_LOG).await;
         said(&scene.engines.postgres, LEDGER_LOG, "PANIC")
     });
     ensure!(panicked.await?, "PostgreSQL's log never met the end of the disk");
