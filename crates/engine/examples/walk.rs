@@ -1,6 +1,7 @@
 //! Walks one path of the engine many times, so that its instructions can be counted.
 //!
 //! `walk refusals N`: the gate says "sold out" N times, each time to a token it has to look at.
+//! `walk unknown-kids N`: it refuses N tokens that name keys which nobody has.
 //! `walk records N`: the SQLite ledger records N orders in batches of 500.
 //!
 //! Counted twice, for N and for 2 N, what happens once cancels out: `cargo xtask bench
@@ -16,7 +17,7 @@ use doorbuster_engine::conformance::sample;
 use doorbuster_engine::delivery::{Batch, Decoded, Delivered};
 use doorbuster_engine::engine::{Engine, PurchaseOutcome, Shared};
 use doorbuster_engine::gate::{
-    Attempt, Caller, JwtKey, JwtKeys, JwtRules, JwtVerifier, Limits, Refusal, SaleTokens, Wish,
+    Attempt, BadToken, Caller, JwtKey, JwtKeys, JwtRules, JwtVerifier, Limits, Refusal, SaleTokens, Wish,
 };
 use doorbuster_engine::ledger::{RecordOutcome, SqliteLedger};
 use doorbuster_engine::order::ItemId;
@@ -30,19 +31,30 @@ type Walked = Result<(), Box<dyn Error>>;
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 const WINDOW: Duration = Duration::from_secs(600);
 const BATCH: u64 = 500;
+const USAGE: &str = "usage: walk refusals|unknown-kids|records N";
+/// Keys that are named in turn.
+const KIDS: usize = 64;
 
 fn main() -> Walked {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [path, count] = arguments.as_slice() else { return Err("usage: walk refusals|records N".into()) };
+    let [path, count] = arguments.as_slice() else { return Err(USAGE.into()) };
     let count = count.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
     runtime.block_on(async {
-        let world = World::new(handle).await?;
+        // Two keys with names are looked up by them; one alone would be tried.
+        let key = || JwtKey::hs256(SECRET);
+        let keys = if path == "unknown-kids" {
+            vec![key()?.named("old".to_owned()), key()?.named("new".to_owned())]
+        } else {
+            vec![key()?]
+        };
+        let world = World::new(handle, JwtKeys::new(keys)?).await?;
         match path.as_str() {
             "refusals" => world.refusals(count).await,
             "records" => world.records(count).await,
-            _ => Err("usage: walk refusals|records N".into()),
+            "unknown-kids" => world.unknown_kids(count).await,
+            _ => Err(USAGE.into()),
         }
     })
 }
@@ -56,7 +68,7 @@ struct World {
 }
 
 impl World {
-    async fn new(runtime: tokio::runtime::Handle) -> Result<Self, Box<dyn Error>> {
+    async fn new(runtime: tokio::runtime::Handle, keys: JwtKeys) -> Result<Self, Box<dyn Error>> {
         // A clock that stands: the flag never ages, so nothing but refusals is counted.
         let clock = Arc::new(ManualClock::at(Timestamp::from_ms(1_800_000_000_000)));
         let folder = tempfile::tempdir()?;
@@ -86,7 +98,7 @@ impl World {
             limits: Arc::new(Limits::none()),
             barred: Arc::default(),
             rooms: Arc::default(),
-            tokens: Arc::new(JwtVerifier::new(JwtKeys::new(vec![JwtKey::hs256(SECRET)?])?, rules)),
+            tokens: Arc::new(JwtVerifier::new(keys, rules)),
         };
         let (batcher, work) = Batcher::new(Arc::clone(&backends.stock), BatcherLimits::default());
         runtime.spawn(work.run());
@@ -123,10 +135,15 @@ impl World {
     }
 
     fn token(&self, user: &str) -> Result<String, Box<dyn Error>> {
+        self.token_of(None, user)
+    }
+
+    fn token_of(&self, kid: Option<String>, user: &str) -> Result<String, Box<dyn Error>> {
         let now = self.clock.now().as_ms() / 1_000;
         let claims = serde_json::json!({"sub": user, "iss": "shop", "aud": "doorbuster", "iat": now, "exp": now + 3_600});
         let key = jsonwebtoken::EncodingKey::from_secret(SECRET)?;
-        Ok(jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key)?)
+        let header = jsonwebtoken::Header { kid, ..jsonwebtoken::Header::default() };
+        Ok(jsonwebtoken::encode(&header, &claims, &key)?)
     }
 
     async fn refusals(&self, count: u64) -> Walked {
@@ -140,6 +157,19 @@ impl World {
             let refused = self.buy(&token).await;
             if refused != PurchaseOutcome::Refused(Refusal::SoldOut) {
                 return Err(format!("not sold out: {refused:?}").into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn unknown_kids(&self, count: u64) -> Walked {
+        self.sale(1_000_000).await?;
+        let token = |number| self.token_of(Some(format!("key-{number}")), "eve");
+        let tokens = (0..KIDS).map(token).collect::<Result<Vec<_>, _>>()?;
+        for (_, token) in (0..count).zip(tokens.iter().cycle()) {
+            let refused = self.buy(token).await;
+            if refused != PurchaseOutcome::Refused(Refusal::BadToken(BadToken::Invalid)) {
+                return Err(format!("not an unknown key: {refused:?}").into());
             }
         }
         Ok(())

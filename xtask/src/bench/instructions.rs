@@ -11,8 +11,9 @@ use super::figure::{Books, Figure, Goal};
 
 /// The paths and how often each is walked; twice as often the second time, so that what happens
 /// once cancels out.
-const PATHS: [(&str, &str, u64); 2] = [
+const PATHS: [(&str, &str, u64); 3] = [
     ("refusals", "instructions per refusal of the gate", 20_000),
+    ("unknown-kids", "instructions per token of an unknown key", 20_000),
     ("records", "instructions per recorded order, batches of 500", 5_000),
 ];
 

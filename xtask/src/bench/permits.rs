@@ -1,5 +1,5 @@
 //! Row 2: permits from one Redis through the engine's batcher, beside the article's script called once
-//! per request.
+//! per request; and holds with the whole gate before them, beside the same without.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,7 @@ if stock <= 0 then return 0 end
 redis.call('DECR', KEYS[1])
 redis.call('SADD', KEYS[2], ARGV[1])
 return 1";
+const ARTICLES: &str = "the article's script, redis-benchmark -c 50";
 /// Calls of one yardstick run.
 const CALLS: &str = "400000";
 /// More users than calls: hardly one buys twice.
@@ -34,7 +35,7 @@ const BATCHERS: &str = "2";
 
 pub(crate) fn run(bench: &Bench) -> Result<Vec<Figure>> {
     let permits = build(bench)?;
-    let (mut refusals, mut holds) = (Vec::new(), Vec::new());
+    let (mut refusals, mut holds, mut gated) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..bench.rounds() {
         bench.say(format!("row 2, round {}: refusals and holds, the article's and ours", round + 1));
         // A fresh server every time: what one run left would slow down the other.
@@ -42,13 +43,16 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Figure>> {
             let theirs = yardstick(&Redis::start(bench)?, stock)?;
             let ours = ours(&Redis::start(bench)?, &permits, mode)?;
             rounds.push((ours, Some(theirs)));
+            if mode == "holds" {
+                gated.push((self::ours(&Redis::start(bench)?, &permits, "gated-holds")?, Some(ours)));
+            }
         }
     }
-    let figure = |what, goal, rounds| Figure {
+    let figure = |what, against, goal, rounds| Figure {
         row: "2",
         what,
         unit: "/s",
-        against: "the article's script, redis-benchmark -c 50",
+        against,
         goal,
         rounds,
         books: Books::Unasked,
@@ -57,8 +61,19 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Figure>> {
         )],
     };
     Ok(vec![
-        figure("refusals per second from one Redis", Goal::Times(5.0), refusals),
-        figure("holds per second from one Redis, with limit and outbox entry", Goal::Times(1.7), holds),
+        figure("refusals per second from one Redis", ARTICLES, Goal::Times(5.0), refusals),
+        figure(
+            "holds per second from one Redis, with limit and outbox entry",
+            ARTICLES,
+            Goal::Times(1.7),
+            holds,
+        ),
+        figure(
+            "the same holds behind a gate where everything is on, by sale token",
+            "ours without the gate",
+            Goal::Times(0.9),
+            gated,
+        ),
     ])
 }
 

@@ -21,15 +21,29 @@ const SETTLE: Duration = Duration::from_secs(120);
 /// Requests that are sent beyond the units, so that the sale sells out for certain.
 const BEYOND: u64 = 512;
 
-/// Settings that a benchmark needs: no limit of the defaults is to end it, one user may click without
-/// end, and no unit is to come back while it runs.
-const SETTINGS: [&str; 6] = [
+/// Settings that a benchmark needs: no limit of the defaults is to end it, and no unit is to come back while it
+/// runs.
+const SETTINGS: [&str; 5] = [
     "server.connections_max=20000",
     "server.connections_per_address_max=20000",
     "server.idle_timeout=10m",
     "gate.queue_lag_max=100000000",
-    "gate.limits.user_rate=0",
     "log.level=warn",
+];
+
+/// One user clicks without end.
+const ONE_USER: [&str; 1] = ["gate.limits.user_rate=0"];
+
+/// Nobody is exempt from limits, and the shop has members.
+const GATED: [&str; 2] = ["gate.limits.exempt=[]", "gate.levels=[\"gold\"]"];
+
+/// What makes a sale one where the whole gate is on.
+const SWITCHES: [[&str; 2]; 5] = [
+    ["token_required", "on"],
+    ["captcha_required", "on"],
+    ["room", "on"],
+    ["regions", "DE,FR"],
+    ["early_access", "gold=0s,*=1m"],
 ];
 
 /// A running server.
@@ -60,6 +74,18 @@ impl<'a> Shop<'a> {
     /// # Errors
     /// It cannot be started.
     pub(crate) fn start(bench: &'a Bench, pin: bool) -> Result<Self> {
+        Self::start_with(bench, pin, &ONE_USER)
+    }
+
+    /// Starts one whose gate can have everything on, pinned.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) fn start_gated(bench: &'a Bench) -> Result<Self> {
+        Self::start_with(bench, true, &GATED)
+    }
+
+    fn start_with(bench: &'a Bench, pin: bool, settings: &[&str]) -> Result<Self> {
         let (address, admin) = (free_address()?, free_address()?);
         // Its name is new even where the system hands out a port for the second time.
         let folder = tempfile::Builder::new().prefix("shop-").tempdir_in(bench.folder())?.keep();
@@ -70,7 +96,9 @@ impl<'a> Shop<'a> {
         command.args(["serve", "--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);
         command.arg("--data-dir").arg(folder.join("data"));
         command.arg("--jwt-secret-file").arg(folder.join("secret"));
-        for setting in SETTINGS {
+        // The sale tokens' secret may be the same here: other keys follow from it.
+        let secret = format!("gate.sale_tokens.secret_file={}", folder.join("secret").display());
+        for setting in SETTINGS.iter().chain(settings).copied().chain([secret.as_str()]) {
             command.args(["--set", setting]);
         }
         if pin {
@@ -156,6 +184,35 @@ impl<'a> Shop<'a> {
     pub(crate) fn token(&self, user: &str) -> Result<String> {
         let path = self.tokens(user, 1)?;
         Ok(std::fs::read_to_string(path)?.trim_end().to_owned())
+    }
+
+    /// Turns the whole gate of a sale on, and makes sale tokens of `count` users that it lets through, in a file.
+    ///
+    /// # Errors
+    /// The server refuses, or they cannot be written.
+    pub(crate) fn gated(&self, sale: &Sale, count: usize) -> Result<PathBuf> {
+        for [name, value] in SWITCHES {
+            let reason = ["--sale", &sale.id, "--reason", "the benchmark"];
+            self.doorbuster(&[&["switch", "set", name, value], &reason[..]].concat())?;
+        }
+        let key = self.folder.join("secret").display().to_string();
+        let mut tokens = String::new();
+        for number in 0..count {
+            let user = format!("gated-{number}");
+            let mut mint = Command::new(self.bench.doorbuster());
+            mint.args(["token", "mint", "--sub", &user, "--sale", &sale.id, "--captcha", "--let-in"]);
+            tokens +=
+                &output_of(mint.args(["--region", "DE", "--lifetime", "8h", "--signing-key-file", &key]))?;
+        }
+        let path = self.folder.join("tokens-gated");
+        std::fs::write(&path, tokens)?;
+        // Without a sale token one hears so, whenever the flag has gone.
+        let (until, latecomer) = (now() + Duration::from_secs(10), self.token("latecomer")?);
+        while Answer::ask(self.address, &sale.paths[0], &latecomer)?.status != 403 {
+            ensure!(now() < until, "the gate of sale {} is not on", sale.id);
+            pause(Duration::from_millis(20));
+        }
+        Ok(path)
     }
 
     /// Units of recorded orders.
