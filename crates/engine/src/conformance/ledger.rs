@@ -150,7 +150,11 @@ impl Bench {
     }
 
     pub(super) async fn receive(&self, event: &ProviderEvent) -> ReceiveOutcome {
-        sound(self.ledger.receive(event).await)
+        self.receive_within(event, Duration::ZERO).await
+    }
+
+    pub(super) async fn receive_within(&self, event: &ProviderEvent, hold: Duration) -> ReceiveOutcome {
+        sound(self.ledger.receive(event, hold).await)
     }
 
     /// What was said about order `n`: event, kind, outcome.

@@ -202,6 +202,16 @@ pub async fn a_refund_stays_due_until_it_is_done(bench: &Bench) {
     assert_eq!(bench.report("p2", later()).await, RefundState::Done, "a late word of another asker");
     let nobody = sound(bench.ledger.note_refund(&key("nobody's"), &done()).await);
     assert_eq!(nobody, None);
+
+    // What the provider took did not arrive: it is the staff's again.
+    let unknown = provider_event(1, "f1", "p9", PaymentEventKind::RefundFailed);
+    assert_eq!(bench.receive(&unknown).await, ReceiveOutcome::UnknownAttempt);
+    let failed = provider_event(1, "f2", "p2", PaymentEventKind::RefundFailed);
+    assert_eq!(bench.receive(&failed).await, ReceiveOutcome::RefundFailed);
+    assert_eq!(bench.receive(&failed).await, ReceiveOutcome::Decided(PayOutcome::Duplicate));
+    let refused = sound(bench.ledger.refunds(Some(RefundState::Refused), None, 10).await);
+    assert_eq!(refused.len(), 1);
+    assert_eq!(bench.report("p2", done()).await, RefundState::Done);
     bench.books().await;
 }
 
@@ -304,6 +314,24 @@ pub async fn an_open_attempt_holds_its_order_once(bench: &Bench) {
     assert_eq!(bench.status(3).await, Some(OrderStatus::Expired));
     assert_eq!(asked().await, [attempts[2]], "its payment is still to be ended");
     assert_eq!(bench.sold().await, (1, 0));
+
+    // Whoever hears of a payment before the expirer came by holds the order as that would have.
+    bench.record(&[order_of(6, 6), order_of(7, 7), order_of(8, 8), order_of(9, 9)]).await;
+    for n in [6, 7, 8] {
+        attempts.push(bench.attempt(n).await.id);
+    }
+    sound(bench.ledger.close_attempt(attempts[5]).await);
+    bench.clock.advance(WINDOW + Duration::from_millis(1));
+    let pays = async |n: u64, hold| {
+        let paid = provider_event(n, &format!("late-{n}"), &format!("p-{n}"), PaymentEventKind::Succeeded);
+        bench.receive_within(&paid, hold).await
+    };
+    assert_eq!(pays(6, HOLD).await, ReceiveOutcome::Decided(PayOutcome::Paid));
+    assert_eq!(pays(7, HOLD).await, ReceiveOutcome::Decided(PayOutcome::Late), "its attempt was closed");
+    bench.clock.advance(HOLD);
+    assert_eq!(pays(8, HOLD).await, ReceiveOutcome::Decided(PayOutcome::Late), "nobody is held for longer");
+    assert_eq!(bench.expire(HOLD).await, (1, 0));
+    assert_eq!(bench.sold().await, (2, 0));
     bench.books().await;
 }
 

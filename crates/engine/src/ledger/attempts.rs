@@ -89,6 +89,8 @@ pub enum PaymentEventKind {
     Failed,
     /// The money was given back.
     Refunded,
+    /// It was on its way back and did not arrive, such as at an account that is closed.
+    RefundFailed,
 }
 
 impl PaymentEventKind {
@@ -98,6 +100,7 @@ impl PaymentEventKind {
             Self::Succeeded => "SUCCEEDED",
             Self::Failed => "FAILED",
             Self::Refunded => "REFUNDED",
+            Self::RefundFailed => "REFUND_FAILED",
         }
     }
 }
@@ -124,6 +127,8 @@ pub enum ReceiveOutcome {
     Refunded,
     /// The provider gave a part of it back; nothing changed.
     PartlyRefunded,
+    /// A refund did not arrive: it is refused now, for the staff to give back.
+    RefundFailed,
     /// It denies a payment that was decided; nothing changed.
     Contradiction,
     /// It names no attempt of ours; nothing changed.
@@ -140,6 +145,7 @@ impl ReceiveOutcome {
             Self::Failed => "FAILED",
             Self::Refunded => "REFUNDED",
             Self::PartlyRefunded => "PARTLY_REFUNDED",
+            Self::RefundFailed => "REFUND_FAILED",
             Self::Contradiction => "CONTRADICTION",
             Self::UnknownAttempt => "UNKNOWN_ATTEMPT",
             Self::OtherOrder => "OTHER_ORDER",
@@ -193,8 +199,9 @@ pub trait Attempts: Send + Sync + 'static {
     /// at once.
     async fn close_attempt(&self, id: PaymentAttemptId) -> Result<(), BackendError>;
 
-    /// Stores a provider's event and decides it in one transaction.
-    async fn receive(&self, event: &ProviderEvent) -> Result<ReceiveOutcome, BackendError>;
+    /// Stores a provider's event and decides it in one transaction. An order with an open attempt is held for `hold`
+    /// behind its deadline, as by [`Orders::expire`](super::Orders::expire), whichever of the two comes first.
+    async fn receive(&self, event: &ProviderEvent, hold: Duration) -> Result<ReceiveOutcome, BackendError>;
 
     /// What was said about an order, oldest first, at most `limit`.
     async fn payment_evidence(
@@ -261,6 +268,10 @@ pub(super) fn weigh(
     earlier: Option<&Earlier>,
 ) -> ControlFlow<ReceiveOutcome> {
     let payment = &event.payment;
+    // A refund is its payment's, which may have bought again as another order: it goes by the payment alone.
+    if event.kind == PaymentEventKind::RefundFailed && earlier.is_some_and(Earlier::is_decided) {
+        return ControlFlow::Break(ReceiveOutcome::RefundFailed);
+    }
     let foreign = |it: &PaymentAttempt| (it.order, &it.provider) != (payment.order, &payment.provider);
     if attempts.iter().any(foreign) || earlier.is_some_and(|it| it.order != payment.order) {
         return ControlFlow::Break(ReceiveOutcome::OtherOrder);
@@ -278,8 +289,13 @@ pub(super) fn weigh(
             ControlFlow::Break(ReceiveOutcome::Refunded)
         }
         PaymentEventKind::Refunded => ControlFlow::Break(ReceiveOutcome::PartlyRefunded),
+        // Of a payment that nobody has told us of.
+        PaymentEventKind::RefundFailed => ControlFlow::Break(ReceiveOutcome::UnknownAttempt),
     }
 }
+
+/// What a refund says that the provider accepted and that did not arrive.
+pub(super) const REFUND_FAILED: &str = "the provider says that the refund did not arrive";
 
 /// What is stored of an event beside its ids: kind and outcome. One that is decided as a payment has
 /// its outcome in the payment's row.

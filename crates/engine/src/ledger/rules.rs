@@ -144,6 +144,11 @@ pub(super) fn pay(event: &PaymentEvent, order: Option<&Order>, rival: bool, now:
     }
 }
 
+/// Whether an order's time to be paid is over and nobody has closed it yet.
+pub(super) fn is_due(order: &Order, now: Timestamp) -> bool {
+    order.status == OrderStatus::Pending && order.hold_until < now
+}
+
 /// Until when an order that is due is held, for `hold` behind its deadline: once, and only while
 /// somebody is paying.
 pub(super) fn held_until(order: &Order, paying: bool, hold: Duration, now: Timestamp) -> Option<Timestamp> {

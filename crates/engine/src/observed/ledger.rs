@@ -249,8 +249,8 @@ impl Attempts for ObservedLedger {
         self.seen.call(self.inner.close_attempt(id)).await
     }
 
-    async fn receive(&self, event: &ProviderEvent) -> Result<ReceiveOutcome, BackendError> {
-        let outcome = self.seen.call(self.inner.receive(event)).await?;
+    async fn receive(&self, event: &ProviderEvent, hold: Duration) -> Result<ReceiveOutcome, BackendError> {
+        let outcome = self.seen.call(self.inner.receive(event, hold)).await?;
         if let ReceiveOutcome::Decided(decided) = outcome {
             self.seen.figures.orders.add(PAID, u64::from(decided == PayOutcome::Paid));
             self.seen.figures.payments.add(payment_index(decided), 1);

@@ -186,7 +186,12 @@ async fn receive(pair: &Pair<'_>, random: &mut Random) {
         let reference = format!("session-{}", random.below(200));
         ask!(pair, note_attempt(attempt, &reference, "https://pay.example/"));
     }
-    let kinds = [PaymentEventKind::Succeeded, PaymentEventKind::Failed, PaymentEventKind::Refunded];
+    let kinds = [
+        PaymentEventKind::Succeeded,
+        PaymentEventKind::Failed,
+        PaymentEventKind::Refunded,
+        PaymentEventKind::RefundFailed,
+    ];
     let kind = if random.one_in(3) { *random.pick(&kinds).unwrap() } else { PaymentEventKind::Succeeded };
     let what = if random.one_in(5) { "session" } else { "p" };
     let payment = format!("{what}-{}", random.below(200));
@@ -197,7 +202,8 @@ async fn receive(pair: &Pair<'_>, random: &mut Random) {
         event.order = sample::order_id(1 + random.below(300));
     }
     let event = ProviderEvent { attempt, kind, payment: event };
-    ask!(pair, receive(&event));
+    let hold = Duration::from_millis(random.below(200_000));
+    ask!(pair, receive(&event, hold));
     ask!(pair, payment_evidence(id, 5));
 }
 

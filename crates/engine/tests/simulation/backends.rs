@@ -461,7 +461,7 @@ behind_fate! {
         fn note_attempt(id: PaymentAttemptId, reference: &str, url: &str) -> Option<PaymentAttempt>;
         fn take_attempts(provider: &str, limit: usize) -> Vec<PaymentAttempt>;
         fn close_attempt(id: PaymentAttemptId) -> ();
-        fn receive(event: &ProviderEvent) -> ReceiveOutcome;
+        fn receive(event: &ProviderEvent, hold: Duration) -> ReceiveOutcome;
         fn payment_evidence(order: OrderId, limit: usize) -> Vec<PaymentEvidence>;
     }
     Settlement {

@@ -125,6 +125,8 @@ fn tell(event: &ProviderEvent, outcome: ReceiveOutcome) {
     match outcome {
         // It says that one order's money is another's: a fault of the provider's or of ours.
         ReceiveOutcome::OtherOrder => line!(error),
+        // Somebody waits for money that only the staff can send.
+        ReceiveOutcome::RefundFailed => line!(error),
         ReceiveOutcome::Decided(PayOutcome::RefundDue | PayOutcome::AmountMismatch | PayOutcome::NoOrder)
         | ReceiveOutcome::Contradiction
         | ReceiveOutcome::UnknownAttempt

@@ -38,6 +38,8 @@ pub(super) struct Desk {
     pub(super) ledger: Arc<dyn Ledger>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) timeout: Duration,
+    /// How long an order is held behind its deadline while its payment is open.
+    pub(super) hold: Duration,
 }
 
 impl Desk {
@@ -63,11 +65,11 @@ impl Asker {
     }
 
     async fn ask(&self, attempt: &PaymentAttempt) -> Result<(), BackendError> {
-        let Desk { provider, ledger, clock, .. } = &self.desk;
+        let Desk { provider, ledger, clock, hold, .. } = &self.desk;
         match self.desk.in_time(provider.end(attempt)).await {
             Ok(Ended::Over) => return ledger.close_attempt(attempt.id).await,
             Ok(Ended::Paid(event)) => {
-                let outcome = ledger.receive(&event).await?;
+                let outcome = ledger.receive(&event, *hold).await?;
                 tracing::info!(
                     order.id = %attempt.order,
                     outcome = outcome.as_str(),
@@ -203,7 +205,7 @@ impl Worker for Rereader {
         };
         let mut missed = 0_u64;
         for event in &events {
-            let outcome = self.desk.ledger.receive(event).await?;
+            let outcome = self.desk.ledger.receive(event, self.desk.hold).await?;
             missed += u64::from(outcome != ReceiveOutcome::Decided(PayOutcome::Duplicate));
         }
         self.read_to = Some(now);

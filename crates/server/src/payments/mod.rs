@@ -176,6 +176,8 @@ pub(crate) struct Payments {
     sandbox: Option<Arc<Sandbox>>,
     return_url: String,
     timeout: Duration,
+    /// How long an order is held behind its deadline while its payment is open.
+    hold: Duration,
     /// The line of refused webhooks, which anybody can send.
     pub(crate) refused_told: Told,
     /// The line of payments that the provider did not start, one per click while it is down.
@@ -234,7 +236,8 @@ impl Payments {
             }
         };
         let (refused_told, down_told) = (Told::default(), Told::default());
-        Ok(Some(Self { provider, sandbox, return_url, timeout, refused_told, down_told }))
+        let hold = payments.hold;
+        Ok(Some(Self { provider, sandbox, return_url, timeout, hold, refused_told, down_told }))
     }
 
     /// The keeper's work at the provider, each with how long it waits when nothing is to be done.
@@ -244,6 +247,7 @@ impl Payments {
             ledger: Arc::clone(&backends.ledger),
             clock: Arc::clone(&backends.clock),
             timeout: self.timeout,
+            hold: self.hold,
         };
         let pause = Duration::from_millis(250);
         [
@@ -325,7 +329,7 @@ impl Payments {
             Ok(Verified::Other) => return Ok(Ok(None)),
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let outcome = backends.ledger.receive(&event).await?;
+        let outcome = backends.ledger.receive(&event, self.hold).await?;
         Ok(Ok(Some((*event, outcome))))
     }
 }

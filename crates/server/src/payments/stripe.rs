@@ -10,7 +10,9 @@ use anyhow::Context;
 use async_trait::async_trait;
 use axum::http::HeaderMap;
 use doorbuster_engine::clock::Timestamp;
-use doorbuster_engine::ledger::{PaymentAttempt, PaymentEvent, PaymentEventKind, ProviderEvent, Refund};
+use doorbuster_engine::ledger::{
+    PaymentAttempt, PaymentAttemptId, PaymentEvent, PaymentEventKind, ProviderEvent, Refund,
+};
 use doorbuster_engine::order::{Currency, Money};
 use serde::Deserialize;
 use serde_json::Value;
@@ -41,7 +43,7 @@ const ANSWER_MAX: usize = 1024 * 1024;
 const EVENT_PAGES_MAX: usize = 100;
 
 /// The events that say something of a payment.
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "checkout.session.completed",
     "checkout.session.async_payment_succeeded",
     "checkout.session.async_payment_failed",
@@ -50,6 +52,7 @@ const KINDS: [&str; 8] = [
     "payment_intent.payment_failed",
     "payment_intent.canceled",
     "charge.refunded",
+    "refund.failed",
 ];
 
 const ORDER: &str = "doorbuster_order";
@@ -64,8 +67,9 @@ pub(super) struct Stripe {
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct Refunding {
     id: String,
+    status: Option<String>,
 }
 
 /// One page of events.
@@ -165,14 +169,20 @@ impl PaymentProvider for Stripe {
             ("payment_intent", refund.key.payment_id.clone()),
             ("amount", amount.to_string()),
             ("metadata[doorbuster_order]", refund.order.to_string()),
+            ("metadata[doorbuster_attempt]", PaymentAttemptId::derived(NAME, refund.order).to_string()),
         ];
         let asked = self.client.post(format!("{}/refunds", self.api)).form(&form);
         let asked = asked.header("Idempotency-Key", format!("refund-{}", refund.key.payment_id));
         match self.answer(asked).await {
             Ok(body) => {
-                let refund: Named = serde_json::from_slice(&body)
+                let refund: Refunding = serde_json::from_slice(&body)
                     .map_err(|_| ProviderError::Nonsense("it is not a refund"))?;
-                Ok(refund.id)
+                match refund.status.as_deref() {
+                    Some(word @ ("failed" | "canceled")) => {
+                        Err(ProviderError::Refused { status: 402, word: word.to_owned() })
+                    }
+                    _ => Ok(refund.id),
+                }
             }
             // Behind the day for which a repetition is known as one.
             Err(ProviderError::Refused { word, .. }) if word == "charge_already_refunded" => Ok(word),
@@ -299,7 +309,7 @@ fn refused(status: u16, body: &[u8]) -> ProviderError {
 
 /// What an event says of a payment: its kind, and where its object has the amount.
 fn meaning(kind: &str, object: &Value) -> Option<(PaymentEventKind, &'static str)> {
-    use PaymentEventKind::{Failed, Refunded, Succeeded};
+    use PaymentEventKind::{Failed, RefundFailed, Refunded, Succeeded};
     match kind {
         "checkout.session.completed" => {
             // A delayed way of paying is not paid yet; `async_payment_succeeded` says when.
@@ -312,6 +322,8 @@ fn meaning(kind: &str, object: &Value) -> Option<(PaymentEventKind, &'static str
         "payment_intent.succeeded" => Some((Succeeded, "amount_received")),
         "payment_intent.payment_failed" | "payment_intent.canceled" => Some((Failed, "amount")),
         "charge.refunded" => Some((Refunded, "amount_refunded")),
+        // Of a refund that we asked for: it carries what we gave it.
+        "refund.failed" => Some((RefundFailed, "amount")),
         _ => None,
     }
 }
@@ -367,7 +379,6 @@ fn read(event: Event) -> Result<Verified, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use doorbuster_engine::ledger::PaymentAttemptId;
     use doorbuster_engine::order::OrderId;
 
     use super::*;

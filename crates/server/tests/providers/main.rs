@@ -18,6 +18,8 @@ use till::{Told, evidence, payable_order, sandbox_shop};
 
 /// A millisecond.
 const MS: Duration = Duration::from_millis(1);
+/// How long an order is held for its buyer at the provider's page, by default.
+const HELD: Duration = Duration::from_secs(20);
 
 /// Presses a button of the sandbox's page without a script: the form's address, then the page it leads to.
 async fn press(shop: &Shop, page: &str, choice: &str) {

@@ -293,6 +293,16 @@ async fn a_buyer_pays_at_stripe_and_all_events_are_of_one_payment() {
     alice.until_status(&order, "PAID").await;
     assert_eq!(outcome(&shop, &event("evt_5", "charge.refunded", &charge)).await, "REFUNDED");
     alice.until_status(&order, "REFUNDED").await;
+
+    // Days later the buyer's bank sends it back: the staff has to give it back otherwise.
+    let refund = json!({
+        "id": "re_1", "object": "refund", "amount": 1990, "currency": "eur", "metadata": session["metadata"],
+        "payment_intent": "pi_1", "status": "failed", "failure_reason": "expired_or_canceled_card",
+    });
+    assert_eq!(outcome(&shop, &event("evt_6", "refund.failed", &refund)).await, "REFUND_FAILED");
+    let refused = shop.admin.refunds(Some("REFUSED")).await.unwrap().remove(0);
+    assert!(refused.said.unwrap().contains("did not arrive"));
+    assert_eq!(alice.order(&order).await.text("status"), "REFUNDED");
     shop.finish().await;
 }
 

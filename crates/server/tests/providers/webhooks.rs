@@ -2,10 +2,10 @@
 
 use futures_util::future::join_all;
 
-use crate::MS;
 use crate::shop::http::request;
 use crate::shop::{Buyer, PRICE, Sale, Shop, WINDOW};
 use crate::till::{self, Told, WEBHOOK, evidence, payable_order, sandbox_shop};
+use crate::{HELD, MS};
 
 /// An order whose payment was begun.
 async fn begun(shop: &Shop, buyer: &Buyer<'_>, sale: &Sale) -> String {
@@ -137,9 +137,9 @@ async fn a_webhook_that_does_not_fit_its_order_is_kept_and_changes_nothing() {
     assert_eq!(bob.order(&other).await.text("status"), "PENDING");
     assert_eq!(evidence(&shop, &other).await.len(), 2);
 
-    // Told right, the payment of the first order still counts; behind its deadline the other's does not.
+    // Told right, the payment of the first order still counts; behind deadline and hold the other's does not.
     assert_eq!(good.event("right").outcome(&shop).await, "PAID");
-    shop.advance(WINDOW + MS);
+    shop.advance(WINDOW + HELD + MS);
     let late = Told::of(&shop, &other).event("late");
     assert_eq!(late.outcome(&shop).await, "LATE");
     assert_eq!(bob.order(&other).await.text("status"), "EXPIRED");

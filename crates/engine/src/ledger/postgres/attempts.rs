@@ -1,6 +1,7 @@
 //! Attempts to pay, in PostgreSQL.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio_postgres::Row;
@@ -65,8 +66,8 @@ impl Attempts for PostgresLedger {
             .await
     }
 
-    async fn receive(&self, event: &ProviderEvent) -> Result<ReceiveOutcome, BackendError> {
-        self.db.write("receive a provider's event", |tx| async move { receive(&tx, event).await }).await
+    async fn receive(&self, event: &ProviderEvent, hold: Duration) -> Result<ReceiveOutcome, BackendError> {
+        self.db.write("receive a provider's event", |tx| async move { receive(&tx, event, hold).await }).await
     }
 
     async fn payment_evidence(
@@ -166,7 +167,7 @@ async fn begin(tx: &Tx, order: OrderId, provider: &str) -> Result<BeginOutcome, 
     Ok(BeginOutcome::Begun(attempt, Box::new(order)))
 }
 
-async fn receive(tx: &Tx, event: &ProviderEvent) -> Result<ReceiveOutcome, Failure> {
+async fn receive(tx: &Tx, event: &ProviderEvent, hold: Duration) -> Result<ReceiveOutcome, Failure> {
     let payment = &event.payment;
     let [named, earlier, now] = tx
         .pipeline([
@@ -183,7 +184,7 @@ async fn receive(tx: &Tx, event: &ProviderEvent) -> Result<ReceiveOutcome, Failu
         })
     })?;
     match attempts::weigh(event, &rows::all(&named, attempt)?, earlier.as_ref()) {
-        ControlFlow::Continue(()) => Ok(ReceiveOutcome::Decided(payments::pay(tx, payment).await?)),
+        ControlFlow::Continue(()) => Ok(ReceiveOutcome::Decided(payments::pay(tx, payment, hold).await?)),
         ControlFlow::Break(outcome) => {
             let said = (event.kind, Some(outcome));
             if !payments::note_event(tx, payment, said, rows::time(&now)?).await? {
@@ -191,6 +192,9 @@ async fn receive(tx: &Tx, event: &ProviderEvent) -> Result<ReceiveOutcome, Failu
             }
             if attempts::came_back(event, earlier.as_ref()) {
                 settlement::came_back(tx, payment).await?;
+            }
+            if outcome == ReceiveOutcome::RefundFailed {
+                settlement::refund_failed(tx, payment).await?;
             }
             Ok(outcome)
         }

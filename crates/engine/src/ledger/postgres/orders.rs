@@ -156,7 +156,7 @@ async fn expire(tx: &Tx, due: &[Due], hold: Duration) -> Result<Expired, Failure
     let paying: HashSet<OrderId> = due.iter().filter(|it| it.paying).map(|it| it.id).collect();
     let (locked, now) = closing::lock(tx, &places, &ids, true).await?;
     // Paid, cancelled or held meanwhile: read again behind the lock.
-    let still_due = |order: &Order| order.status == OrderStatus::Pending && order.hold_until < now;
+    let still_due = |order: &Order| rules::is_due(order, now);
     let (mut over, mut held, mut until) = (Vec::new(), Vec::new(), Vec::new());
     for order in locked.iter().map(rows::order).filter_map(named).filter(still_due) {
         let id = order.reservation.order;

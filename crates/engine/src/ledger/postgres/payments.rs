@@ -2,6 +2,7 @@
 //! order's row, in one transaction.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -20,7 +21,7 @@ use crate::order::{Order, OrderId, OrderStatus};
 #[async_trait]
 impl Payments for PostgresLedger {
     async fn pay(&self, event: &PaymentEvent) -> Result<PayOutcome, BackendError> {
-        self.db.write("apply a payment", |tx| async move { pay(&tx, event).await }).await
+        self.db.write("apply a payment", |tx| async move { pay(&tx, event, Duration::ZERO).await }).await
     }
 }
 
@@ -52,8 +53,14 @@ const GIVEN_BACK: &str = "SELECT 1 FROM payment_event WHERE provider = $1 AND pa
 const RIVALS: &str = "SELECT 1 FROM payment WHERE ord = $1 AND (provider, payment_id) <> ($2, $3) \
      AND outcome IN ('LATE', 'PAID') LIMIT 1";
 
+/// Whether an order has an attempt to pay that is open at its provider.
+const PAYING: &str =
+    "SELECT 1 FROM payment_attempt WHERE ord = $1 AND closed_at IS NULL AND reference IS NOT NULL LIMIT 1";
+
+const HOLD: &str = "UPDATE orders SET hold_until = $2 WHERE id = $1";
+
 /// Events and payments are locked before sales: nothing else ever waits for them.
-pub(super) async fn pay(tx: &Tx, event: &PaymentEvent) -> Result<PayOutcome, Failure> {
+pub(super) async fn pay(tx: &Tx, event: &PaymentEvent, hold: Duration) -> Result<PayOutcome, Failure> {
     let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
     // Told again of a payment whose order was not known then: the ledger may know it now.
     if !note_event(tx, event, (PaymentEventKind::Succeeded, None), now).await? {
@@ -78,7 +85,10 @@ pub(super) async fn pay(tx: &Tx, event: &PaymentEvent) -> Result<PayOutcome, Fai
         None => (None, now),
         Some(place) => {
             let (locked, now) = closing::lock(tx, &BTreeSet::from([place]), &[event.order], false).await?;
-            (rows::one(&locked, rows::order)?, now)
+            match rows::one(&locked, rows::order)? {
+                Some(order) => (Some(held(tx, order, hold, now).await?), now),
+                None => (None, now),
+            }
         }
     };
 
@@ -97,6 +107,19 @@ pub(super) async fn pay(tx: &Tx, event: &PaymentEvent) -> Result<PayOutcome, Fai
     .await?;
     settle(tx, event, outcome, order.as_ref(), now).await?;
     Ok(outcome)
+}
+
+/// The order, held by its open attempt if it is due and was not held before: the expirer has not come by yet.
+async fn held(tx: &Tx, order: Order, hold: Duration, now: Timestamp) -> Result<Order, Failure> {
+    let Some(until) = rules::held_until(&order, true, hold, now).filter(|_| rules::is_due(&order, now))
+    else {
+        return Ok(order);
+    };
+    if tx.rows((PAYING, &[&order.reservation.order])).await?.is_empty() {
+        return Ok(order);
+    }
+    tx.rows((HOLD, &[&order.reservation.order, &until])).await?;
+    Ok(Order { hold_until: until, ..order })
 }
 
 /// Stores an event by its id; false when it is stored already.

@@ -15,6 +15,7 @@ use super::rows::{self, ORDER_COLUMNS, at_most};
 use super::{PostgresLedger, payments};
 use crate::clock::Timestamp;
 use crate::fault::BackendError;
+use crate::ledger::attempts;
 use crate::ledger::settlement::{Settling, refund_gap, settle};
 use crate::ledger::{
     Aftermath, LatePayment, LateVerdict, PayOutcome, PaymentEvent, PaymentKey, Refund, RefundOutcome,
@@ -142,6 +143,8 @@ const PAID_BY: &str = "SELECT provider, payment_id FROM payment \
 const CAME_BACK: &str = "UPDATE refund SET state = 'DONE', said = 'the provider gave it back' \
      WHERE provider = $1 AND payment_id = $2 AND state <> 'DONE'";
 
+const FAILED: &str = "UPDATE refund SET state = 'REFUSED', said = $3 WHERE provider = $1 AND payment_id = $2";
+
 const NOTE_REPORT: &str = "UPDATE refund SET state = $3, reference = coalesce($4, reference), said = $5, due_at = $6 \
      WHERE provider = $1 AND payment_id = $2 AND state <> 'DONE'";
 
@@ -192,6 +195,12 @@ pub(super) async fn came_back(tx: &Tx, event: &PaymentEvent) -> Result<(), Failu
     }
     note_refund_due(tx, provider, payment, now).await?;
     tx.rows((CAME_BACK, &[&provider, &payment])).await.map(drop)
+}
+
+/// A refund that the provider had accepted did not arrive: the staff has to give the money back.
+pub(super) async fn refund_failed(tx: &Tx, event: &PaymentEvent) -> Result<(), Failure> {
+    let (provider, payment) = (event.provider.as_str(), event.payment_id.as_str());
+    tx.rows((FAILED, &[&provider, &payment, &attempts::REFUND_FAILED])).await.map(drop)
 }
 
 /// One order under its locks, and the time behind them. `placed` is where it would count if the ledger

@@ -1,6 +1,7 @@
 //! Attempts to pay, in SQLite.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -52,9 +53,9 @@ impl Attempts for SqliteLedger {
         self.db.write("close a payment's attempt", move |tx| close(tx, id, now)).await
     }
 
-    async fn receive(&self, event: &ProviderEvent) -> Result<ReceiveOutcome, BackendError> {
+    async fn receive(&self, event: &ProviderEvent, hold: Duration) -> Result<ReceiveOutcome, BackendError> {
         let (event, now) = (event.clone(), self.now());
-        self.db.write("receive a provider's event", move |tx| receive(tx, &event, now)).await
+        self.db.write("receive a provider's event", move |tx| receive(tx, &event, hold, now)).await
     }
 
     async fn payment_evidence(
@@ -161,7 +162,12 @@ fn close(tx: &Connection, id: PaymentAttemptId, now: Timestamp) -> rusqlite::Res
     Ok(())
 }
 
-fn receive(tx: &Connection, event: &ProviderEvent, now: Now) -> rusqlite::Result<ReceiveOutcome> {
+fn receive(
+    tx: &Connection,
+    event: &ProviderEvent,
+    hold: Duration,
+    now: Now,
+) -> rusqlite::Result<ReceiveOutcome> {
     let payment = &event.payment;
     let named: Vec<PaymentAttempt> = tx
         .prepare_cached(
@@ -172,13 +178,16 @@ fn receive(tx: &Connection, event: &ProviderEvent, now: Now) -> rusqlite::Result
     let key = settlement::key_of(payment);
     let earlier = settlement::payment(tx, &key)?;
     match attempts::weigh(event, &named, earlier.as_ref()) {
-        ControlFlow::Continue(()) => Ok(ReceiveOutcome::Decided(payments::pay(tx, payment, now)?)),
+        ControlFlow::Continue(()) => Ok(ReceiveOutcome::Decided(payments::pay(tx, payment, hold, now)?)),
         ControlFlow::Break(outcome) => {
             if !payments::note_event(tx, payment, (event.kind, Some(outcome)), now.at)? {
                 return Ok(ReceiveOutcome::Decided(PayOutcome::Duplicate));
             }
             if attempts::came_back(event, earlier.as_ref()) {
                 settlement::came_back(tx, &key, now)?;
+            }
+            if outcome == ReceiveOutcome::RefundFailed {
+                settlement::refund_failed(tx, &key)?;
             }
             Ok(outcome)
         }

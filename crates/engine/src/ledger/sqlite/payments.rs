@@ -1,5 +1,7 @@
 //! Payments in SQLite: stored by event id, decided by payment id, in one transaction.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use rusqlite::Connection;
 
@@ -14,11 +16,16 @@ use crate::order::{Order, OrderStatus};
 impl Payments for SqliteLedger {
     async fn pay(&self, event: &PaymentEvent) -> Result<PayOutcome, BackendError> {
         let (event, now) = (event.clone(), self.now());
-        self.db.write("apply a payment", move |tx| pay(tx, &event, now)).await
+        self.db.write("apply a payment", move |tx| pay(tx, &event, Duration::ZERO, now)).await
     }
 }
 
-pub(super) fn pay(tx: &Connection, event: &PaymentEvent, now: Now) -> rusqlite::Result<PayOutcome> {
+pub(super) fn pay(
+    tx: &Connection,
+    event: &PaymentEvent,
+    hold: Duration,
+    now: Now,
+) -> rusqlite::Result<PayOutcome> {
     let key = settlement::key_of(event);
     let earlier = settlement::payment(tx, &key)?;
     if earlier.as_ref().is_some_and(|it| attempts::is_decided(&it.outcome)) {
@@ -30,7 +37,7 @@ pub(super) fn pay(tx: &Connection, event: &PaymentEvent, now: Now) -> rusqlite::
     if !new && earlier.is_none_or(|it| it.outcome != PayOutcome::NoOrder.as_str()) {
         return Ok(PayOutcome::Duplicate);
     }
-    let order = rows::find_order(tx, event.order)?;
+    let order = rows::find_order(tx, event.order)?.map(|order| held(tx, order, hold, now.at)).transpose()?;
     let outcome = if given_back(tx, event)? {
         PayOutcome::Refunded
     } else {
@@ -49,6 +56,25 @@ pub(super) fn pay(tx: &Connection, event: &PaymentEvent, now: Now) -> rusqlite::
         settlement::note_refund_due(tx, &key, now.at)?;
     }
     Ok(outcome)
+}
+
+/// The order, held by its open attempt if it is due and was not held before: the expirer has not come by yet.
+fn held(tx: &Connection, order: Order, hold: Duration, now: Timestamp) -> rusqlite::Result<Order> {
+    let Some(until) = rules::held_until(&order, true, hold, now).filter(|_| rules::is_due(&order, now))
+    else {
+        return Ok(order);
+    };
+    let paying = tx
+        .prepare_cached(
+            "SELECT 1 FROM payment_attempt WHERE ord = ?1 AND closed_at IS NULL AND reference IS NOT NULL",
+        )?
+        .exists([order.reservation.order])?;
+    if !paying {
+        return Ok(order);
+    }
+    tx.prepare_cached("UPDATE orders SET hold_until = ?2 WHERE id = ?1")?
+        .execute((order.reservation.order, until))?;
+    Ok(Order { hold_until: until, ..order })
 }
 
 /// Whether the provider has said before that it gave all of this payment's money back.

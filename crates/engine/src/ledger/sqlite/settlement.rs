@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::{Now, SqliteLedger, payments, rows};
 use crate::clock::Timestamp;
 use crate::fault::BackendError;
-use crate::ledger::attempts::Earlier;
+use crate::ledger::attempts::{self, Earlier};
 use crate::ledger::settlement::{Settling, refund_gap, settle};
 use crate::ledger::{
     Aftermath, LatePayment, LateVerdict, PayOutcome, PaymentEvent, PaymentKey, Refund, RefundOutcome,
@@ -266,6 +266,15 @@ fn refund_order(tx: &Connection, id: OrderId, now: Now) -> rusqlite::Result<Refu
         note_refund_due(tx, &paid_by, now.at)?;
     }
     Ok(RefundOutcome::Refunded(Order { status: OrderStatus::Refunded, ..order }))
+}
+
+/// A refund that the provider had accepted did not arrive: the staff has to give the money back.
+pub(super) fn refund_failed(tx: &Connection, key: &PaymentKey) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "UPDATE refund SET state = 'REFUSED', said = ?3 WHERE provider = ?1 AND payment_id = ?2",
+    )?
+    .execute((&key.provider, &key.payment_id, attempts::REFUND_FAILED))?;
+    Ok(())
 }
 
 fn note_report(
