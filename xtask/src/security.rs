@@ -332,7 +332,10 @@ const LINES: &[Line] = &[
 
 /// What no line of [`LINES`] shows: by another area, or not at all.
 const NOT_HERE: &[(&str, &str)] = &[
-    ("J9", "in part: the others' latency is not measured; where the sender has limits, the last hear 429"),
+    (
+        "J9",
+        "in part: the others' latency is not measured, but what such a token costs: 2.6 times the instructions of a refusal (`cargo xtask bench instructions`); where the sender has limits, the last hear 429",
+    ),
     (
         "T4",
         "in part: ALTCHA's answer counts once at each gateway; at another one it brings its user another token. hCaptcha's is bound to nobody, and counts once by its provider's word",
