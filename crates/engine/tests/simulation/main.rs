@@ -9,6 +9,7 @@
 mod backends;
 mod disk;
 mod fate;
+mod pages;
 mod planted;
 mod random;
 mod reproductions;

@@ -36,10 +36,12 @@ pub(crate) enum Planted {
     PositionWithoutCompareAndSet,
     /// A restock that is repeated counts again.
     AdjustWithoutOperation,
+    /// An order expires while its buyer pays.
+    NoHold,
 }
 
 impl Planted {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::UniqueItemAndUser,
         Self::ReleaseByUser,
         Self::ReleaseOnFailedPublish,
@@ -56,5 +58,6 @@ impl Planted {
         Self::StockBeforeDuplicate,
         Self::PositionWithoutCompareAndSet,
         Self::AdjustWithoutOperation,
+        Self::NoHold,
     ];
 }

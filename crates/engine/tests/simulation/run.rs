@@ -10,6 +10,7 @@ use doorbuster_engine::workers::Step;
 use crate::backends::Publishing;
 use crate::disk::Sync;
 use crate::fate::Odds;
+use crate::pages;
 use crate::planted::Planted;
 use crate::random::Random;
 use crate::world::{LIMIT, Outside, SALE, Seen, World, bad_odds};
@@ -121,7 +122,7 @@ fn life(outside: &mut Outside, random: &mut Random, outcome: &mut Outcome, left:
 }
 
 async fn operation(world: &mut World, outside: &mut Outside, random: &mut Random) -> Result<String, String> {
-    let choice = random.below(104);
+    let choice = random.below(114);
     Ok(match choice {
         0..=27 => {
             let wish = wish(outside, random);
@@ -173,6 +174,7 @@ async fn operation(world: &mut World, outside: &mut Outside, random: &mut Random
             outside.clock.jump(if random.one_in(2) { now.plus(back) } else { now.minus(back) });
             "the clock jumps".to_owned()
         }
+        104.. => pages::happen(world, outside, random).await?,
         _ => surroundings(choice, world, outside, random).await,
     })
 }
@@ -324,7 +326,9 @@ fn heal(outside: &mut Outside, random: &mut Random, outcome: &mut Outcome) {
         // The staff may have died between pausing and opening.
         settle(&mut world, outside).await?;
         doorbuster_engine::operate::Operations::new(world.backends.clone()).open(SALE).await.unwrap();
+        pages::tell_all(&world, outside).await?;
         for _ in 0..10 {
+            pages::ask(&world, outside).await?;
             settle(&mut world, outside).await?;
             outside.clock.advance(Duration::from_secs(120));
         }

@@ -23,6 +23,7 @@ use doorbuster_engine::workers::*;
 use crate::backends::{SimLedger, SimQueue, SimStock, Wire};
 use crate::disk::Disk;
 use crate::fate::{Fate, Odds};
+use crate::pages::{self, Page};
 use crate::planted::Planted;
 use crate::random::Random;
 
@@ -54,6 +55,10 @@ pub(crate) struct Clients {
     /// Payments that the provider captured: id, order, amount; and those the ledger took.
     pub(crate) captured: BTreeMap<String, (OrderId, i64)>,
     pub(crate) told: BTreeSet<String>,
+    /// The provider's pages, by order.
+    pub(crate) pages: BTreeMap<OrderId, Page>,
+    /// The latest time that any clock has shown.
+    pub(crate) latest: Option<Timestamp>,
     pub(crate) restocked: BTreeMap<u128, (i64, i64)>,
     /// By derived order id: whether any answer but a refusal was ever given.
     pub(crate) keyed: HashMap<OrderId, bool>,
@@ -156,7 +161,7 @@ impl World {
         let raw = Backends { stock: stock.inner(), queue, ledger, clock };
         let catalog = Arc::new(ArcSwap::from_pointee(Catalog::default()));
         let engine = engine(&backends, &catalog);
-        let workers = workers(&backends);
+        let workers = workers(&backends, pages::hold(outside.planted));
         Ok(Self { engine, backends, raw, stock, catalog, workers })
     }
 
@@ -402,6 +407,7 @@ impl World {
 
     /// Everything that must hold at every moment.
     pub(crate) async fn check(&self, outside: &mut Outside) -> Result<(), String> {
+        outside.clients.latest = outside.clients.latest.max(Some(outside.clock.now()));
         let snapshot = audit::collect(&self.raw()).await.unwrap();
         let report = audit::check(&snapshot);
         // Ages are bounded in healthy operation only; a stock that went back is wrong until it is
@@ -475,6 +481,12 @@ impl World {
             return Err(format!("I6: payment {} still waits at rest", late.payment));
         }
         for payment in &clients.told {
+            let row = snapshot.books.payments.iter().find(|it| it.payment.payment_id == *payment);
+            if row.is_none_or(|it| it.outcome != "PAID" && it.outcome != "REFUND_DUE") {
+                return Err(format!("I6: payment {payment} was told of, and is {row:?}"));
+            }
+        }
+        for payment in &clients.told {
             let order = clients.captured[payment].0;
             let captured = self.captured_for(outside, order);
             let settled = snapshot
@@ -530,13 +542,13 @@ fn engine(backends: &Backends, catalog: &Arc<ArcSwap<Catalog>>) -> Arc<Engine> {
 }
 
 /// Two of each, as if two processes ran.
-fn workers(backends: &Backends) -> Vec<Box<dyn Worker>> {
+fn workers(backends: &Backends, hold: Duration) -> Vec<Box<dyn Worker>> {
     let mut workers: Vec<Box<dyn Worker>> = Vec::new();
     for _ in 0..2 {
         let backends = || backends.clone();
         workers.push(Box::new(Recorder::new(backends(), Duration::ZERO)));
         workers.push(Box::new(Sweeper::new(backends())));
-        workers.push(Box::new(Expirer::new(backends())));
+        workers.push(Box::new(Expirer::new(backends()).holding(hold)));
         workers.push(Box::new(Settler::new(backends(), LatePolicy::Retake)));
         workers.push(Box::new(Releaser::new(backends())));
         workers.push(Box::new(Restocker::new(backends())));
