@@ -140,7 +140,7 @@ impl Asker {
     fn silent(&self, error: KafkaError) -> BackendError {
         self.clear();
         let complaint = self.client.context().complaint();
-        let refusal = complaint.as_ref().and_then(|it| self.refusal(it));
+        let refusal = complaint.as_ref().and_then(|it| refusal((&self.brokers, self.mechanism), it));
         let reason = complaint.map_or(String::new(), |it| format!(" ({})", it.reason));
         let what = match error.rdkafka_error_code() {
             Some(
@@ -159,31 +159,31 @@ impl Asker {
         };
         unanswered(what, error)
     }
+}
 
-    /// In our words, what a broker said who is there and does not let us in, or is not believed.
-    fn refusal(&self, complaint: &Complaint) -> Option<String> {
-        let (brokers, reason) = (&self.brokers, &complaint.reason);
-        match complaint.code {
-            Some(RDKafkaErrorCode::Authentication) => Some(format!(
-                "Kafka at {brokers} refused this user ({reason}): check user and password, and that the brokers \
-                 know the user by {}",
-                self.mechanism
-            )),
-            Some(RDKafkaErrorCode::SSL) if reason.contains("certificate verify failed") => Some(format!(
-                "Kafka at {brokers} does not prove who it is ({reason}): check the authorities' file, and that the \
-                 brokers' names are in their certificates"
-            )),
-            // A broker that does not like our certificate says so only when the handshake is over for us.
-            _ if reason.contains("alert") && reason.contains("certificate") => Some(format!(
-                "Kafka at {brokers} refused this client ({reason}): check the files of this client's certificate and \
-                 key, and that the brokers believe who signed it"
-            )),
-            Some(RDKafkaErrorCode::SSL) => Some(format!(
-                "no encrypted connection to Kafka at {brokers} came about ({reason}): check that this port speaks TLS, \
-                 and this client's certificate and key, if the brokers ask for one"
-            )),
-            _ => None,
-        }
+/// In our words, what a broker said who is there and does not let us in, or is not believed. The library calls a
+/// certificate that it does not believe a matter of TLS, or a connection that failed.
+fn refusal((brokers, mechanism): (&str, &str), complaint: &Complaint) -> Option<String> {
+    let reason = &complaint.reason;
+    match complaint.code {
+        Some(RDKafkaErrorCode::Authentication) => Some(format!(
+            "Kafka at {brokers} refused this user ({reason}): check user and password, and that the brokers know the \
+             user by {mechanism}"
+        )),
+        _ if reason.contains("certificate verify failed") => Some(format!(
+            "Kafka at {brokers} does not prove who it is ({reason}): check the authorities' file, and that the \
+             brokers' names are in their certificates"
+        )),
+        // A broker that does not like our certificate says so only when the handshake is over for us.
+        _ if reason.contains("alert") && reason.contains("certificate") => Some(format!(
+            "Kafka at {brokers} refused this client ({reason}): check the files of this client's certificate and \
+             key, and that the brokers believe who signed it"
+        )),
+        Some(RDKafkaErrorCode::SSL) => Some(format!(
+            "no encrypted connection to Kafka at {brokers} came about ({reason}): check that this port speaks TLS, \
+             and this client's certificate and key, if the brokers ask for one"
+        )),
+        _ => None,
     }
 }
 
@@ -201,4 +201,25 @@ pub(super) fn refused(error: KafkaError) -> BackendError {
 /// A partition as the client library counts it.
 pub(super) fn signed(partition: u32) -> i32 {
     i32::try_from(partition).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_not_believed_is_told_whatever_the_library_calls_it() {
+        let reason =
+            "ssl://a:1/bootstrap: error:0A000086:SSL routines::certificate verify failed (after 3ms)";
+        for code in [RDKafkaErrorCode::SSL, RDKafkaErrorCode::BrokerTransportFailure] {
+            let complaint = Complaint { code: Some(code), reason: reason.to_owned() };
+            let said = refusal(("a:1", "PLAIN"), &complaint).unwrap_or_default();
+            assert!(said.contains("check the authorities' file"), "{code:?}: {said}");
+        }
+        let gone = Complaint {
+            code: Some(RDKafkaErrorCode::BrokerTransportFailure),
+            reason: "Connect to a:1 failed: Connection refused".to_owned(),
+        };
+        assert_eq!(refusal(("a:1", "PLAIN"), &gone), None);
+    }
 }
