@@ -175,13 +175,14 @@ impl PaymentProvider for Stripe {
         let asked = asked.header("Idempotency-Key", format!("refund-{}", refund.key.payment_id));
         match self.answer(asked).await {
             Ok(body) => {
-                let refund: Refunding = serde_json::from_slice(&body)
+                let made: Refunding = serde_json::from_slice(&body)
                     .map_err(|_| ProviderError::Nonsense("it is not a refund"))?;
-                match refund.status.as_deref() {
-                    Some(word @ ("failed" | "canceled")) => {
-                        Err(ProviderError::Refused { status: 402, word: word.to_owned() })
-                    }
-                    _ => Ok(refund.id),
+                // A retry of one that did not arrive may hear of that one again, as it stood at first.
+                let again = refund.reference.as_ref() == Some(&made.id);
+                match made.status.as_deref() {
+                    Some("failed" | "canceled") => Err(did_not_arrive()),
+                    _ if again => Err(did_not_arrive()),
+                    _ => Ok(made.id),
                 }
             }
             // Behind the day for which a repetition is known as one.
@@ -298,6 +299,10 @@ fn page(body: &[u8]) -> Result<HostedPage, ProviderError> {
         Some(url) if is_id(&session.id) => Ok(HostedPage { reference: session.id, url }),
         _ => Err(ProviderError::Nonsense("the session has no page")),
     }
+}
+
+fn did_not_arrive() -> ProviderError {
+    ProviderError::Refused { status: 402, word: "the refund did not arrive".to_owned() }
 }
 
 /// Its message is left out: it may repeat what was sent.
