@@ -85,8 +85,8 @@ pub struct PaymentStarted {
 /// What became of a provider's webhook, which is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookReceived {
-    /// `PAID`, `DUPLICATE`, `REFUND_DUE`, `AMOUNT_MISMATCH`, `NO_ORDER`, `FAILED`, `REFUNDED`, `CONTRADICTION`,
-    /// `UNKNOWN_ATTEMPT`, `OTHER_ORDER`, or `IGNORED` for what is not ours.
+    /// `PAID`, `DUPLICATE`, `LATE`, `REFUND_DUE`, `AMOUNT_MISMATCH`, `NO_ORDER`, `FAILED`, `REFUNDED`, `PARTLY_REFUNDED`,
+    /// `REFUND_FAILED`, `CONTRADICTION`, `UNKNOWN_ATTEMPT`, `OTHER_ORDER`, or `IGNORED` for what is not ours.
     pub outcome: String,
 }
 

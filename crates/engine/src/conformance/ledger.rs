@@ -685,7 +685,7 @@ pub async fn a_refused_order_is_not_brought_back_by_its_letter(bench: &Bench) {
 /// An event about order `n` and its attempt.
 pub(super) fn provider_event(n: u64, event: &str, payment: &str, kind: PaymentEventKind) -> ProviderEvent {
     let attempt = PaymentAttemptId::derived(PROVIDER, sample::order_id(n));
-    ProviderEvent { attempt, kind, payment: payment_event(n, event, payment) }
+    ProviderEvent { attempt, kind, payment: payment_event(n, event, payment), refund: None }
 }
 
 /// Promise 13, when: not before the order is recorded, not after its deadline, not once it is decided.

@@ -8,8 +8,8 @@ use super::{sample, sound};
 use crate::clock::Clock;
 use crate::ledger::{
     Aftermath, BeginOutcome, CancelOutcome, LatePayment, LateVerdict, PayOutcome, PaymentAttemptId,
-    PaymentEvent, PaymentEventKind, PaymentKey, ReceiveOutcome, Refund, RefundOutcome, RefundReport,
-    RefundState, SettleOutcome,
+    PaymentEvent, PaymentEventKind, PaymentKey, ProviderEvent, ReceiveOutcome, Refund, RefundOutcome,
+    RefundReport, RefundState, SettleOutcome,
 };
 use crate::order::{OrderId, OrderPlaced, OrderStatus, RejectReason, SaleId};
 
@@ -172,6 +172,7 @@ pub async fn a_refused_retake_gives_the_money_back(bench: &Bench) {
 pub async fn a_refund_stays_due_until_it_is_done(bench: &Bench) {
     bench.sale(10, 1).await;
     bench.record(&[order_of(1, 1)]).await;
+    bench.attempt(1).await;
     assert_eq!(bench.pay(1, "e1", "p1").await, PayOutcome::Paid);
     assert_eq!(bench.pay(1, "e2", "p2").await, PayOutcome::RefundDue);
     assert!(sound(bench.ledger.take_refunds("another", 10, LEASE).await).is_empty());
@@ -206,12 +207,25 @@ pub async fn a_refund_stays_due_until_it_is_done(bench: &Bench) {
     // What the provider took did not arrive: it is the staff's again.
     let unknown = provider_event(1, "f1", "p9", PaymentEventKind::RefundFailed);
     assert_eq!(bench.receive(&unknown).await, ReceiveOutcome::UnknownAttempt);
-    let failed = provider_event(1, "f2", "p2", PaymentEventKind::RefundFailed);
-    assert_eq!(bench.receive(&failed).await, ReceiveOutcome::RefundFailed);
-    assert_eq!(bench.receive(&failed).await, ReceiveOutcome::Decided(PayOutcome::Duplicate));
-    let refused = sound(bench.ledger.refunds(Some(RefundState::Refused), None, 10).await);
-    assert_eq!(refused.len(), 1);
-    assert_eq!(bench.report("p2", done()).await, RefundState::Done);
+    // It goes by the payment, which may have bought again as another order.
+    let fails = |n, event: &str, refund: &str| ProviderEvent {
+        refund: Some(refund.to_owned()),
+        ..provider_event(n, event, "p2", PaymentEventKind::RefundFailed)
+    };
+    let standing = async || bench.refunds().await.remove(0).1;
+    assert_eq!(bench.receive(&fails(2, "f2", "re_1")).await, ReceiveOutcome::RefundFailed);
+    assert_eq!(bench.receive(&fails(2, "f2", "re_1")).await, ReceiveOutcome::Decided(PayOutcome::Duplicate));
+    assert_eq!(standing().await, RefundState::Refused);
+    // What was under way before, or asks for it again, does not hide that.
+    assert_eq!(bench.report("p2", later()).await, RefundState::Refused);
+    let back = provider_event(1, "b1", "p2", PaymentEventKind::Refunded);
+    assert_eq!(bench.receive(&back).await, ReceiveOutcome::Refunded);
+    assert_eq!(standing().await, RefundState::Refused);
+    // The staff gives it back another way, and it is told once more that the first one failed.
+    let otherwise = RefundReport::Done { reference: "bank-1".to_owned() };
+    assert_eq!(bench.report("p2", otherwise).await, RefundState::Done);
+    assert_eq!(bench.receive(&fails(1, "f3", "re_1")).await, ReceiveOutcome::RefundFailed);
+    assert_eq!(standing().await, RefundState::Done);
     bench.books().await;
 }
 

@@ -114,6 +114,8 @@ pub struct ProviderEvent {
     pub kind: PaymentEventKind,
     /// To which payment, of which order, over how much.
     pub payment: PaymentEvent,
+    /// What the provider calls the refund that it is about, if it is about one.
+    pub refund: Option<String>,
 }
 
 /// What became of a provider's event. All are stored by event id.
@@ -127,7 +129,7 @@ pub enum ReceiveOutcome {
     Refunded,
     /// The provider gave a part of it back; nothing changed.
     PartlyRefunded,
-    /// A refund did not arrive: it is refused now, for the staff to give back.
+    /// A refund did not arrive: it is refused now, for the staff to give back, unless they have.
     RefundFailed,
     /// It denies a payment that was decided; nothing changed.
     Contradiction,
@@ -294,7 +296,8 @@ pub(super) fn weigh(
     }
 }
 
-/// What a refund says that the provider accepted and that did not arrive.
+/// What a refund says that the provider accepted and that did not arrive. It is not asked for again by itself or by a
+/// late word: the staff gives the money back another way.
 pub(super) const REFUND_FAILED: &str = "the provider says that the refund did not arrive";
 
 /// What is stored of an event beside its ids: kind and outcome. One that is decided as a payment has

@@ -86,7 +86,7 @@ pub enum RefundState {
     Due,
     /// It is given back.
     Done,
-    /// The provider refuses for good: the staff has to give it back.
+    /// The provider refuses for good, or what it sent did not arrive: the staff has to give it back.
     Refused,
 }
 

@@ -118,8 +118,9 @@ impl Usher {
         let (now, busy) = (self.backends.clock.monotonic(), self.backpressure.is_on());
         let places = free.map_or(0, |free| self.places_for(free));
         let opened = sale.terms.state == SaleState::Open;
-        // Whom an open sale's room in memory forgot with its process has as long to come back.
-        let first = || Seen { needed: opened.then_some(now), ..Seen::default() };
+        // Whom a room in memory forgot with its process has as long to come back.
+        let begun = opened || sale.terms.state == SaleState::Paused;
+        let first = || Seen { needed: begun.then_some(now), ..Seen::default() };
         let seen = self.seen.entry(sale.id).or_insert_with(first);
         // Before the opening all who wait would fit in, or would not.
         if busy || (opened && crowd.waiting > 0) || crowd.waiting > places {

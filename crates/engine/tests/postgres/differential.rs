@@ -201,7 +201,8 @@ async fn receive(pair: &Pair<'_>, random: &mut Random) {
     if random.one_in(8) {
         event.order = sample::order_id(1 + random.below(300));
     }
-    let event = ProviderEvent { attempt, kind, payment: event };
+    let refund = Some(format!("re-{}", random.below(2)));
+    let event = ProviderEvent { attempt, kind, payment: event, refund };
     let hold = Duration::from_millis(random.below(200_000));
     ask!(pair, receive(&event, hold));
     ask!(pair, payment_evidence(id, 5));

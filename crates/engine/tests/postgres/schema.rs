@@ -8,8 +8,9 @@ use doorbuster_engine::conformance::sample;
 use doorbuster_engine::fault::Fault;
 use doorbuster_engine::ledger::{
     ActionAnswer, ActionKey, Attempted, Attempts, BeginActionOutcome, BeginOutcome, BlockFilter,
-    BlockOutcome, Blocks, EventType, Events, MigrationState, Orders, Payments, Positions, PostgresError,
-    PostgresLedger, RefundReport, Releases, Restocks, Sales, Settlement, Staff, StaffAction, Then,
+    BlockOutcome, Blocks, EventType, Events, MigrationState, Orders, PayOutcome, PaymentEvent,
+    PaymentEventKind, Payments, Positions, PostgresError, PostgresLedger, ProviderEvent, ReceiveOutcome,
+    RefundReport, Releases, Restocks, Sales, Settlement, Staff, StaffAction, Then,
 };
 use doorbuster_engine::order::{Epoch, ItemId, SaleId};
 use doorbuster_engine::sale::{LoaderToken, SaleState};
@@ -220,7 +221,17 @@ async fn sell(shop: &Shop, gateway: &PostgresLedger, recorder: &PostgresLedger, 
     gateway.begin_restock(restock, SaleId(1), ItemId(1), 5).await.unwrap();
     keeper.end_restock(restock, true).await.unwrap();
     settle(gateway, recorder, keeper).await;
+    let paying = gateway.begin_attempt(sample::order_id(4), "test").await.unwrap();
+    let BeginOutcome::Begun(attempt, _) = paying else { panic!("{paying:?}") };
+    gateway.note_attempt(attempt.id, "session-4", "https://pay.example/").await.unwrap();
     shop.clock.advance(WINDOW + Duration::from_millis(1));
+    // Behind the deadline, before the keeper looks: a gateway holds the order, whose amount is another.
+    let cheap = PaymentEvent { amount_minor: 1, ..payment_of(4, "cheap", "p4") };
+    let told = |kind, payment| ProviderEvent { attempt: attempt.id, kind, payment, refund: None };
+    let held = gateway.receive(&told(PaymentEventKind::Succeeded, cheap), Duration::from_secs(1)).await;
+    assert_eq!(held.unwrap(), ReceiveOutcome::Decided(PayOutcome::AmountMismatch));
+    gateway.receive(&told(PaymentEventKind::RefundFailed, payment_of(7, "f", "p7")), WINDOW).await.unwrap();
+    shop.clock.advance(Duration::from_secs(2));
     assert_eq!(keeper.expire(10, Duration::ZERO).await.unwrap().closed, 2);
     let due: Vec<_> = keeper.releases_due(&[], 10).await.unwrap().iter().map(|row| row.order).collect();
     assert_eq!(due.len(), 5);

@@ -157,6 +157,7 @@ async fn receive(
             amount_minor: page.minor,
             currency: sample::price().currency,
         },
+        refund: None,
     };
     let before = world.raw.ledger.order(order).await.unwrap();
     let outcome = world.backends.ledger.receive(&event, hold(outside.planted)).await;

@@ -7,12 +7,11 @@ use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use doorbuster_engine::ledger::{PayOutcome, ProviderEvent, ReceiveOutcome};
 use doorbuster_engine::order::OrderId;
 use doorbuster_wire::{PaymentStarted, WebhookReceived};
 
 use super::{ApiError, ApiState, Buyer, InPath, fresh_json};
-use crate::payments::{PayAnswer, Payments};
+use crate::payments::{PayAnswer, Payments, tell};
 use crate::problem;
 use crate::request_id::RequestId;
 use crate::views;
@@ -104,37 +103,4 @@ pub(super) async fn webhook(
         }
     };
     Ok(fresh_json(&WebhookReceived { outcome: outcome.to_owned() }))
-}
-
-/// What a person should know of an event that is not simply a payment.
-fn tell(event: &ProviderEvent, outcome: ReceiveOutcome) {
-    let it = &event.payment;
-    let said = "a provider's event is stored, and changes nothing that it should not";
-    macro_rules! line {
-        ($level:ident) => {
-            tracing::$level!(
-                order.id = %it.order,
-                provider = it.provider,
-                event.id = it.event_id,
-                payment.id = it.payment_id,
-                outcome = outcome.as_str(),
-                "{said}"
-            )
-        };
-    }
-    match outcome {
-        // It says that one order's money is another's: a fault of the provider's or of ours.
-        ReceiveOutcome::OtherOrder => line!(error),
-        // Somebody waits for money that only the staff can send.
-        ReceiveOutcome::RefundFailed => line!(error),
-        ReceiveOutcome::Decided(PayOutcome::RefundDue | PayOutcome::AmountMismatch | PayOutcome::NoOrder)
-        | ReceiveOutcome::Contradiction
-        | ReceiveOutcome::UnknownAttempt
-        | ReceiveOutcome::Refunded
-        | ReceiveOutcome::PartlyRefunded => line!(warn),
-        ReceiveOutcome::Decided(
-            PayOutcome::Paid | PayOutcome::Duplicate | PayOutcome::Late | PayOutcome::Refunded,
-        )
-        | ReceiveOutcome::Failed => line!(debug),
-    }
 }

@@ -14,7 +14,7 @@ use doorbuster_engine::told::Told;
 use doorbuster_engine::workers::{Step, Worker};
 use futures_util::future::join_all;
 
-use super::{Ended, PaymentProvider, ProviderError};
+use super::{Ended, PaymentProvider, ProviderError, tell};
 
 /// Attempts that are asked about at once.
 const ASK_MAX: usize = 32;
@@ -207,6 +207,7 @@ impl Worker for Rereader {
         for event in &events {
             let outcome = self.desk.ledger.receive(event, self.desk.hold).await?;
             missed += u64::from(outcome != ReceiveOutcome::Decided(PayOutcome::Duplicate));
+            tell(event, outcome);
         }
         self.read_to = Some(now);
         if missed > 0 {

@@ -14,6 +14,7 @@
 mod keeping;
 pub(crate) mod sandbox;
 mod stripe;
+mod telling;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ use doorbuster_engine::workers::{Backends, Worker};
 use crate::config::{Config, ProviderName, Secret};
 use crate::signature::Secrets;
 use crate::tls::{self, Shown};
+pub(crate) use telling::tell;
+
 use keeping::{Asker, Desk, Refunder, Rereader};
 use sandbox::Sandbox;
 use stripe::Stripe;

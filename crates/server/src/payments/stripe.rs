@@ -13,7 +13,7 @@ use doorbuster_engine::clock::Timestamp;
 use doorbuster_engine::ledger::{
     PaymentAttempt, PaymentAttemptId, PaymentEvent, PaymentEventKind, ProviderEvent, Refund,
 };
-use doorbuster_engine::order::{Currency, Money};
+use doorbuster_engine::order::{Currency, Money, OrderId};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ const ANSWER_MAX: usize = 1024 * 1024;
 const EVENT_PAGES_MAX: usize = 100;
 
 /// The events that say something of a payment.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 11] = [
     "checkout.session.completed",
     "checkout.session.async_payment_succeeded",
     "checkout.session.async_payment_failed",
@@ -53,6 +53,8 @@ const KINDS: [&str; 9] = [
     "payment_intent.canceled",
     "charge.refunded",
     "refund.failed",
+    "refund.updated",
+    "charge.refund.updated",
 ];
 
 const ORDER: &str = "doorbuster_order";
@@ -169,7 +171,6 @@ impl PaymentProvider for Stripe {
             ("payment_intent", refund.key.payment_id.clone()),
             ("amount", amount.to_string()),
             ("metadata[doorbuster_order]", refund.order.to_string()),
-            ("metadata[doorbuster_attempt]", PaymentAttemptId::derived(NAME, refund.order).to_string()),
         ];
         let asked = self.client.post(format!("{}/refunds", self.api)).form(&form);
         let asked = asked.header("Idempotency-Key", format!("refund-{}", refund.key.payment_id));
@@ -177,11 +178,11 @@ impl PaymentProvider for Stripe {
             Ok(body) => {
                 let made: Refunding = serde_json::from_slice(&body)
                     .map_err(|_| ProviderError::Nonsense("it is not a refund"))?;
-                // A retry of one that did not arrive may hear of that one again, as it stood at first.
-                let again = refund.reference.as_ref() == Some(&made.id);
                 match made.status.as_deref() {
-                    Some("failed" | "canceled") => Err(did_not_arrive()),
-                    _ if again => Err(did_not_arrive()),
+                    Some("failed" | "canceled") => Err(ProviderError::Refused {
+                        status: 402,
+                        word: "the refund did not arrive".to_owned(),
+                    }),
                     _ => Ok(made.id),
                 }
             }
@@ -301,10 +302,6 @@ fn page(body: &[u8]) -> Result<HostedPage, ProviderError> {
     }
 }
 
-fn did_not_arrive() -> ProviderError {
-    ProviderError::Refused { status: 402, word: "the refund did not arrive".to_owned() }
-}
-
 /// Its message is left out: it may repeat what was sent.
 fn refused(status: u16, body: &[u8]) -> ProviderError {
     let error = serde_json::from_slice::<Refused>(body).map(|it| it.error);
@@ -327,8 +324,11 @@ fn meaning(kind: &str, object: &Value) -> Option<(PaymentEventKind, &'static str
         "payment_intent.succeeded" => Some((Succeeded, "amount_received")),
         "payment_intent.payment_failed" | "payment_intent.canceled" => Some((Failed, "amount")),
         "charge.refunded" => Some((Refunded, "amount_refunded")),
-        // Of a refund that we asked for: it carries what we gave it.
-        "refund.failed" => Some((RefundFailed, "amount")),
+        // Of one that we asked for. Which of them is told depends on the version and on how it was paid.
+        "refund.failed" | "refund.updated" | "charge.refund.updated" => {
+            let failed = matches!(object["status"].as_str(), Some("failed" | "canceled"));
+            failed.then_some((RefundFailed, "amount"))
+        }
         _ => None,
     }
 }
@@ -359,7 +359,17 @@ fn read(event: Event) -> Result<Verified, Refusal> {
     let object = &event.data.object;
     let Some((kind, amount)) = meaning(&event.kind, object) else { return Ok(Verified::Other) };
     let named = |key: &str| object["metadata"][key].as_str();
-    let (Some(order), Some(attempt)) = (named(ORDER), named(ATTEMPT)) else { return Ok(Verified::Other) };
+    let (Some(order), attempt) = (named(ORDER), named(ATTEMPT)) else { return Ok(Verified::Other) };
+    let refund = (kind == PaymentEventKind::RefundFailed).then(|| object["id"].as_str()).flatten();
+    if attempt.is_none() && refund.is_none() {
+        return Ok(Verified::Other);
+    }
+    let order: OrderId = order.parse().map_err(|_| Refusal::Unreadable)?;
+    let attempt = match attempt {
+        Some(attempt) => attempt.parse().map_err(|_| Refusal::Unreadable)?,
+        // A refund carries its order alone.
+        None => PaymentAttemptId::derived(NAME, order),
+    };
     let money = object[amount].as_i64().zip(object["currency"].as_str());
     let money = money.and_then(|(amount, currency)| from_stripe(amount, currency));
     // A PaymentIntent is itself; a session that nobody paid has none.
@@ -367,25 +377,23 @@ fn read(event: Event) -> Result<Verified, Refusal> {
     let (Some(money), Some(payment)) = (money, payment.filter(|it| is_id(it) && is_id(&event.id))) else {
         return Err(Refusal::Unreadable);
     };
-    let unreadable = |_| Refusal::Unreadable;
     Ok(Verified::Event(Box::new(ProviderEvent {
-        attempt: attempt.parse().map_err(unreadable)?,
+        attempt,
         kind,
         payment: PaymentEvent {
             provider: NAME.to_owned(),
             payment_id: payment.to_owned(),
-            order: order.parse().map_err(unreadable)?,
+            order,
             amount_minor: money.minor,
             currency: money.currency,
             event_id: event.id,
         },
+        refund: refund.map(str::to_owned),
     })))
 }
 
 #[cfg(test)]
 mod tests {
-    use doorbuster_engine::order::OrderId;
-
     use super::*;
 
     fn wish(window: Duration) -> PaymentWish {

@@ -33,6 +33,8 @@ enum Mood {
     Refusing,
     /// It answers what is no session.
     Confused,
+    /// What it sends back does not arrive.
+    Failing,
 }
 
 /// What a caller sent to make a session.
@@ -99,7 +101,7 @@ async fn create(State(account): State<Arc<Account>>, headers: HeaderMap, body: B
     match seen {
         Mood::Refusing => problem(StatusCode::BAD_REQUEST, "amount_too_small"),
         Mood::Confused => Json(json!({"object": "list", "data": []})).into_response(),
-        Mood::Well | Mood::Silent => Json(session).into_response(),
+        Mood::Well | Mood::Silent | Mood::Failing => Json(session).into_response(),
     }
 }
 
@@ -137,7 +139,8 @@ async fn refund(State(account): State<Arc<Account>>, headers: HeaderMap, body: B
     let form: Form = form.query_pairs().into_owned().collect();
     let key = headers["idempotency-key"].to_str().unwrap().to_owned();
     // The same key is the same refund, whatever became of it since.
-    let made = json!({"id": format!("re_{key}"), "object": "refund", "status": "succeeded"});
+    let status = if *account.mood.borrow() == Mood::Failing { "failed" } else { "succeeded" };
+    let made = json!({"id": format!("re_{key}"), "object": "refund", "status": status});
     account.refunds.lock().unwrap().entry(key).or_insert(form);
     Json(made).into_response()
 }
@@ -485,18 +488,24 @@ async fn money_is_given_back_once_and_what_stripe_refuses_waits_for_the_staff() 
     shop.advance(Duration::from_secs(3_600));
     until("it is given back", async || state("DONE").await == ["pi_2", "pi_3"]).await;
 
-    // One does not arrive. Asking again would only hear of that one again.
-    let failed = json!({
+    // One does not arrive, and carries what it was asked for with. Asking again would only hear of that one again.
+    let order_said = account.refunds.lock().unwrap()["refund-pi_2"]["metadata[doorbuster_order]"].clone();
+    let pending = json!({
         "id": "re_refund-pi_2", "object": "refund", "amount": 1990, "currency": "eur", "payment_intent": "pi_2",
-        "metadata": session["metadata"], "status": "failed",
+        "metadata": {"doorbuster_order": order_said}, "status": "pending",
     });
-    assert_eq!(outcome(&shop, &event("evt_4", "refund.failed", &failed)).await, "REFUND_FAILED");
+    assert_eq!(outcome(&shop, &event("evt_4", "charge.refund.updated", &pending)).await, "IGNORED");
+    let failed = with(&pending, &json!({"status": "failed"}));
+    assert_eq!(outcome(&shop, &event("evt_5", "charge.refund.updated", &failed)).await, "REFUND_FAILED");
+    assert_eq!(outcome(&shop, &event("evt_6", "refund.failed", &failed)).await, "REFUND_FAILED");
     let retry = RetryRefund { payment_id: "pi_2".into(), ..retry };
-    assert_eq!(shop.admin.retry_refund(&retry).await.unwrap().state, "DUE");
-    shop.advance(Duration::from_secs(3_600));
-    until("it is refused", async || state("REFUSED").await == ["pi_2"]).await;
-    let refused = shop.admin.refunds(Some("REFUSED")).await.unwrap().remove(0);
-    assert!(refused.said.unwrap().contains("did not arrive"));
+    let refused = shop.admin.retry_refund(&retry).await.unwrap();
+    assert_eq!((refused.state.as_str(), refused.said.unwrap().contains("did not arrive")), ("REFUSED", true));
+
+    // One fails at once.
+    account.mood.send_replace(Mood::Failing);
+    assert_eq!(pays("evt_7", "pi_4").await, "REFUND_DUE");
+    until("it is refused", async || state("REFUSED").await == ["pi_2", "pi_4"]).await;
     shop.finish().await;
 }
 

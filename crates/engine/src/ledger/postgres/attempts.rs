@@ -194,7 +194,7 @@ async fn receive(tx: &Tx, event: &ProviderEvent, hold: Duration) -> Result<Recei
                 settlement::came_back(tx, payment).await?;
             }
             if outcome == ReceiveOutcome::RefundFailed {
-                settlement::refund_failed(tx, payment).await?;
+                settlement::refund_failed(tx, payment, event.refund.as_deref()).await?;
             }
             Ok(outcome)
         }

@@ -141,12 +141,14 @@ const PAID_BY: &str = "SELECT provider, payment_id FROM payment \
      WHERE (ord = $1 OR ord = $2) AND coalesce(retake, ord) = $1 AND outcome = 'PAID' FOR UPDATE";
 
 const CAME_BACK: &str = "UPDATE refund SET state = 'DONE', said = 'the provider gave it back' \
-     WHERE provider = $1 AND payment_id = $2 AND state <> 'DONE'";
+     WHERE provider = $1 AND payment_id = $2 AND state <> 'DONE' AND said IS DISTINCT FROM $3";
 
-const FAILED: &str = "UPDATE refund SET state = 'REFUSED', said = $3 WHERE provider = $1 AND payment_id = $2";
+const FAILED: &str = "UPDATE refund SET state = 'REFUSED', said = $3 \
+     WHERE provider = $1 AND payment_id = $2 AND (state <> 'DONE' OR reference IS NULL OR reference = $4)";
 
 const NOTE_REPORT: &str = "UPDATE refund SET state = $3, reference = coalesce($4, reference), said = $5, due_at = $6 \
-     WHERE provider = $1 AND payment_id = $2 AND state <> 'DONE'";
+     WHERE provider = $1 AND payment_id = $2 AND state <> 'DONE' \
+     AND ($3 = 'DONE' OR said IS DISTINCT FROM $7)";
 
 fn key(row: &Row) -> Result<PaymentKey, Failure> {
     Ok(PaymentKey { provider: row.try_get("provider")?, payment_id: row.try_get("payment_id")? })
@@ -194,13 +196,18 @@ pub(super) async fn came_back(tx: &Tx, event: &PaymentEvent) -> Result<(), Failu
         tx.rows((GIVE_BACK, &[&provider, &payment])).await?;
     }
     note_refund_due(tx, provider, payment, now).await?;
-    tx.rows((CAME_BACK, &[&provider, &payment])).await.map(drop)
+    tx.rows((CAME_BACK, &[&provider, &payment, &attempts::REFUND_FAILED])).await.map(drop)
 }
 
 /// A refund that the provider had accepted did not arrive: the staff has to give the money back.
-pub(super) async fn refund_failed(tx: &Tx, event: &PaymentEvent) -> Result<(), Failure> {
+/// One that they closed under a name of their own stays so.
+pub(super) async fn refund_failed(
+    tx: &Tx,
+    event: &PaymentEvent,
+    refund: Option<&str>,
+) -> Result<(), Failure> {
     let (provider, payment) = (event.provider.as_str(), event.payment_id.as_str());
-    tx.rows((FAILED, &[&provider, &payment, &attempts::REFUND_FAILED])).await.map(drop)
+    tx.rows((FAILED, &[&provider, &payment, &attempts::REFUND_FAILED, &refund])).await.map(drop)
 }
 
 /// One order under its locks, and the time behind them. `placed` is where it would count if the ledger
@@ -313,6 +320,8 @@ async fn note_report(tx: &Tx, key: &PaymentKey, report: &RefundReport) -> Result
         RefundReport::Later { why } => (RefundState::Due, None, Some(why)),
     };
     let again = now.plus(refund_gap(before.tries));
-    tx.rows((NOTE_REPORT, &[&provider, &payment, &state.as_str(), &reference, &said, &again])).await?;
+    let failed = attempts::REFUND_FAILED;
+    tx.rows((NOTE_REPORT, &[&provider, &payment, &state.as_str(), &reference, &said, &again, &failed]))
+        .await?;
     rows::one(&tx.rows((REFUND, &[&provider, &payment])).await?, refund)
 }

@@ -187,7 +187,7 @@ fn receive(
                 settlement::came_back(tx, &key, now)?;
             }
             if outcome == ReceiveOutcome::RefundFailed {
-                settlement::refund_failed(tx, &key)?;
+                settlement::refund_failed(tx, &key, event.refund.as_deref())?;
             }
             Ok(outcome)
         }

@@ -167,9 +167,9 @@ pub(super) fn came_back(tx: &Connection, key: &PaymentKey, now: Now) -> rusqlite
     note_refund_due(tx, key, now.at)?;
     tx.prepare_cached(
         "UPDATE refund SET state = 'DONE', said = 'the provider gave it back' \
-         WHERE provider = ?1 AND payment_id = ?2 AND state <> 'DONE'",
+         WHERE provider = ?1 AND payment_id = ?2 AND state <> 'DONE' AND said IS NOT ?3",
     )?
-    .execute((&key.provider, &key.payment_id))?;
+    .execute((&key.provider, &key.payment_id, attempts::REFUND_FAILED))?;
     Ok(())
 }
 
@@ -269,11 +269,13 @@ fn refund_order(tx: &Connection, id: OrderId, now: Now) -> rusqlite::Result<Refu
 }
 
 /// A refund that the provider had accepted did not arrive: the staff has to give the money back.
-pub(super) fn refund_failed(tx: &Connection, key: &PaymentKey) -> rusqlite::Result<()> {
+/// One that they closed under a name of their own stays so.
+pub(super) fn refund_failed(tx: &Connection, key: &PaymentKey, refund: Option<&str>) -> rusqlite::Result<()> {
     tx.prepare_cached(
-        "UPDATE refund SET state = 'REFUSED', said = ?3 WHERE provider = ?1 AND payment_id = ?2",
+        "UPDATE refund SET state = 'REFUSED', said = ?3 \
+         WHERE provider = ?1 AND payment_id = ?2 AND (state <> 'DONE' OR reference IS NULL OR reference = ?4)",
     )?
-    .execute((&key.provider, &key.payment_id, attempts::REFUND_FAILED))?;
+    .execute((&key.provider, &key.payment_id, attempts::REFUND_FAILED, refund))?;
     Ok(())
 }
 
@@ -293,7 +295,7 @@ fn note_report(
     };
     tx.prepare_cached(
         "UPDATE refund SET state = ?3, reference = coalesce(?4, reference), said = ?5, due_at = ?6 \
-         WHERE provider = ?1 AND payment_id = ?2 AND state <> 'DONE'",
+         WHERE provider = ?1 AND payment_id = ?2 AND state <> 'DONE' AND (?3 = 'DONE' OR said IS NOT ?7)",
     )?
     .execute((
         &key.provider,
@@ -302,6 +304,7 @@ fn note_report(
         reference,
         said,
         now.plus(refund_gap(before.tries)),
+        attempts::REFUND_FAILED,
     ))?;
     tx.prepare_cached(find)?.query_row(names, refund).optional()
 }

@@ -252,5 +252,6 @@ fn event(id: &str, Message { kind, data, .. }: Message) -> Result<Verified, Refu
             amount_minor: data.amount_minor,
             currency: data.currency.parse().map_err(unreadable)?,
         },
+        refund: None,
     })))
 }

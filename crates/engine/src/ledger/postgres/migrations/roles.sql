@@ -45,7 +45,7 @@ GRANT UPDATE (state, opens_at, epoch, recorded_seq, fence_reason, fence_token, f
     ON "{schema}".sale TO doorbuster_gateway;
 GRANT UPDATE (quantity, sold, paid) ON "{schema}".item TO doorbuster_gateway;
 GRANT UPDATE (units) ON "{schema}".buyer TO doorbuster_gateway;
-GRANT UPDATE (status, strike) ON "{schema}".orders TO doorbuster_gateway;
+GRANT UPDATE (status, strike, hold_until) ON "{schema}".orders TO doorbuster_gateway;
 GRANT UPDATE (ord, amount_minor, currency, outcome, at, retake) ON "{schema}".payment TO doorbuster_gateway;
 GRANT UPDATE (reference, url, closed_at, ask_at) ON "{schema}".payment_attempt TO doorbuster_gateway;
 GRANT UPDATE (state, reference, said, due_at) ON "{schema}".refund TO doorbuster_gateway;
