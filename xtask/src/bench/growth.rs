@@ -131,7 +131,7 @@ fn calm_beside_storm(bench: &Bench) -> Result<Figure> {
 }
 
 /// The 99th percentile of a calm sale's 202 answers in milliseconds, from the intended moment.
-fn calm(shop: &Shop<'_>, sale: &Sale, prefix: &str, books: &mut Books) -> Result<f64> {
+pub(crate) fn calm(shop: &Shop<'_>, sale: &Sale, prefix: &str, books: &mut Books) -> Result<f64> {
     let words = [
         "--users",
         "4000",

@@ -20,6 +20,7 @@ mod record;
 mod refusals;
 mod shop;
 mod steady;
+mod unknown_keys;
 mod whole_sale;
 mod wrk;
 
@@ -42,12 +43,13 @@ struct Row {
 }
 
 /// Every row, in the order in which they run.
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 12] = [
     Row { name: "1", requirements: &[&NGINX, &WRK, &TASKSET], measure: refusals::run },
     Row { name: "4", requirements: &[&NGINX, &WRK, &TASKSET], measure: whole_sale::run },
     Row { name: "6", requirements: &[&WRK, &SQLITE, &TASKSET], measure: durable::run },
     Row { name: "7", requirements: &[&NGINX, &WRK, &TASKSET], measure: idle::run },
     Row { name: "8", requirements: &[&WRK, &TASKSET], measure: growth::run },
+    Row { name: "J9", requirements: &[&WRK, &TASKSET], measure: unknown_keys::run },
     Row { name: "9", requirements: &[&requirements::GIT], measure: first_sale::run },
     Row { name: "instructions", requirements: &[&VALGRIND], measure: instructions::run },
     Row { name: "2", requirements: &[&REDIS, &REDIS_TOOLS, &TASKSET], measure: permits::run },

@@ -85,6 +85,21 @@ impl<'a> Shop<'a> {
         Self::start_with(bench, true, &GATED)
     }
 
+    /// Starts one that looks its keys up by name, pinned; tokens of ours name none and are signed by the one without.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) fn start_with_keys(bench: &'a Bench) -> Result<Self> {
+        let file = bench.folder().join("key");
+        std::fs::write(&file, SECRET)?;
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))?;
+        let file = file.display();
+        let keys = format!(
+            "gate.jwt.keys=[{{algorithm=\"HS256\",secret_file=\"{file}\"}},{{id=\"old\",algorithm=\"HS256\",secret_file=\"{file}\"}}]"
+        );
+        Self::start_with(bench, true, &[ONE_USER[0], &keys])
+    }
+
     fn start_with(bench: &'a Bench, pin: bool, settings: &[&str]) -> Result<Self> {
         let (address, admin) = (free_address()?, free_address()?);
         // Its name is new even where the system hands out a port for the second time.
@@ -95,7 +110,9 @@ impl<'a> Shop<'a> {
             if pin { pinned(SERVER_CORE, bench.doorbuster()) } else { Command::new(bench.doorbuster()) };
         command.args(["serve", "--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);
         command.arg("--data-dir").arg(folder.join("data"));
-        command.arg("--jwt-secret-file").arg(folder.join("secret"));
+        if !settings.iter().any(|it| it.starts_with("gate.jwt.keys=")) {
+            command.arg("--jwt-secret-file").arg(folder.join("secret"));
+        }
         // The sale tokens' secret may be the same here: other keys follow from it.
         let secret = format!("gate.sale_tokens.secret_file={}", folder.join("secret").display());
         for setting in SETTINGS.iter().chain(settings).copied().chain([secret.as_str()]) {
@@ -173,6 +190,18 @@ impl<'a> Shop<'a> {
         let path = self.folder.join(format!("tokens-{prefix}"));
         let mut command = Command::new(self.bench.mint());
         command.arg(self.folder.join("secret")).args([prefix, &count.to_string()]);
+        std::fs::write(&path, output_of(&mut command)?)?;
+        Ok(path)
+    }
+
+    /// Tokens that name keys which nobody has, into a file.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub(crate) fn unknown_keys(&self, count: u64) -> Result<PathBuf> {
+        let path = self.folder.join("tokens-unknown-keys");
+        let mut command = Command::new(self.bench.mint());
+        command.arg(self.folder.join("secret")).args(["eve-", &count.to_string(), "unknown-keys"]);
         std::fs::write(&path, output_of(&mut command)?)?;
         Ok(path)
     }

@@ -12,6 +12,7 @@ use super::process::{GENERATOR_CORE, Running, pinned};
 
 const SAME: &str = include_str!("lua/same.lua");
 const EACH: &str = include_str!("lua/each.lua");
+const PACED: &str = include_str!("lua/paced.lua");
 
 /// How hard wrk presses, and how long.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,8 @@ pub(crate) enum Requests<'a> {
     Same { path: &'a str, token: &'a str },
     /// Paths in turn, and tokens in turn from a file; from the start again, or once.
     Each { paths: &'a [String], tokens: &'a Path, once: bool },
+    /// One path and tokens in turn from a file; a connection sends less than 100 a second.
+    Paced { path: &'a str, tokens: &'a Path },
 }
 
 /// What wrk counted.
@@ -52,6 +55,7 @@ impl Wrk {
     pub(crate) fn new(folder: &Path) -> Result<Self> {
         std::fs::write(folder.join("same.lua"), SAME)?;
         std::fs::write(folder.join("each.lua"), EACH)?;
+        std::fs::write(folder.join("paced.lua"), PACED)?;
         Ok(Self { folder: folder.to_owned() })
     }
 
@@ -84,6 +88,10 @@ impl Wrk {
             Requests::Same { path, token } => {
                 command.arg(self.folder.join("same.lua")).arg(format!("http://{address}{path}"));
                 command.args(["--", token]);
+            }
+            Requests::Paced { path, tokens } => {
+                command.arg(self.folder.join("paced.lua")).arg(format!("http://{address}/"));
+                command.arg("--").arg(path).arg(tokens);
             }
             Requests::Each { paths, tokens, once } => {
                 let list = self.folder.join("paths");
