@@ -334,7 +334,7 @@ const LINES: &[Line] = &[
 const NOT_HERE: &[(&str, &str)] = &[
     (
         "J9",
-        "in part: the others' latency is not measured, but what such a token costs: 2.6 times the instructions of a refusal (`cargo xtask bench instructions`); where the sender has limits, the last hear 429",
+        "in part: the others' latency is a figure (`cargo xtask bench J9`); where the sender has limits, the last hear 429",
     ),
     (
         "T4",
