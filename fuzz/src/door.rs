@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use doorbuster_engine::clock::{ManualClock, Timestamp};
+use doorbuster_engine::conformance::sample;
 use doorbuster_engine::gate::{
     CaptchaRules, Gate, GateParts, JwtKey, JwtKeys, JwtRules, JwtVerifier, LimitOptions, Limits, Rates,
     RoomState, Rooms, SaleTokenRules, SaleTokens,
 };
-use doorbuster_engine::order::{Epoch, ItemId, Money, SaleId, Units};
-use doorbuster_engine::sale::{Catalog, Item, Sale, SaleState, Terms};
-use doorbuster_engine::switches::{SwitchChange, Switches, TurnedSwitch};
+use doorbuster_engine::order::{ItemId, SaleId, Units};
+use doorbuster_engine::sale::{Catalog, SaleState, Terms};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::token::signed;
 
 pub(crate) const NOW_MS: i64 = 1_800_000_000_000;
 pub(crate) const SALE: SaleId = SaleId(1);
-pub(crate) const ITEM: ItemId = ItemId(7);
+pub(crate) const ITEM: ItemId = ItemId(1);
 /// The first seals; the second still counts.
 pub(crate) const SECRETS: [&[u8]; 2] =
     [b"the first secret of the fuzzer, 0123456789", b"the older secret of the fuzzer, 0123456789"];
@@ -36,21 +36,14 @@ pub(crate) const PROXIES: [IpNet; 2] = [
 /// Selling needs a sale token whose user has passed the captcha and was let in.
 pub(crate) fn gate() -> Gate {
     let clock = Arc::new(ManualClock::at(Timestamp::from_ms(NOW_MS)));
-    let turned: Vec<TurnedSwitch> = (1..)
-        .zip([("room", "on"), ("token_required", "on"), ("captcha_required", "on")])
-        .map(|(id, (name, value))| TurnedSwitch {
-            id,
-            at: Timestamp::from_ms(NOW_MS),
-            change: SwitchChange {
-                name: name.to_owned(),
-                sale: Some(SALE),
-                value: Some(value.to_owned()),
-                reason: String::new(),
-                by: String::new(),
-            },
-        })
-        .collect();
-    let catalog = Catalog::new(vec![sale()]).with_switches(Arc::new(Switches::new(&turned)));
+    let terms = Terms {
+        state: SaleState::Open,
+        opens_at: Timestamp::from_ms(NOW_MS - 1_000),
+        closes_at: Timestamp::from_ms(NOW_MS + 3_600_000),
+        limit: Units(1),
+    };
+    let switches = sample::switches([("room", "on"), ("token_required", "on"), ("captcha_required", "on")]);
+    let catalog = Catalog::new(vec![sample::known_sale(terms)]).with_switches(Arc::new(switches));
     let rooms = Rooms::default();
     rooms.replace(BTreeMap::from([(SALE, RoomState { is_needed: true, ..RoomState::default() })]));
     let limits = LimitOptions { rates: Rates::NONE, exempt: Vec::new(), trusted_proxies: PROXIES.to_vec() };
@@ -63,31 +56,6 @@ pub(crate) fn gate() -> Gate {
         rooms: Arc::new(rooms),
         clock,
     })
-}
-
-fn sale() -> Sale {
-    let (opens_at, closes_at) = (Timestamp::from_ms(NOW_MS - 1_000), Timestamp::from_ms(NOW_MS + 3_600_000));
-    let price = Money { minor: 1_990, currency: "EUR".parse().expect("EUR is a currency") };
-    let item = Item {
-        id: ITEM,
-        product_id: "it".to_owned(),
-        title: "It".to_owned(),
-        quantity: 10,
-        sold: 0,
-        paid: 0,
-        price,
-        list_price_minor: None,
-    };
-    Sale {
-        id: SALE,
-        name: "Fuzz".to_owned(),
-        terms: Terms { state: SaleState::Open, opens_at, closes_at, limit: Units(1) },
-        payment_window: Duration::from_secs(600),
-        epoch: Epoch(1),
-        recorded_seq: 0,
-        fence: None,
-        items: vec![item],
-    }
 }
 
 fn rules() -> SaleTokenRules {

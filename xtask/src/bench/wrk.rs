@@ -10,9 +10,16 @@ use doorbuster_services::command::output_of;
 
 use super::process::{GENERATOR_CORE, Running, pinned};
 
-const SAME: &str = include_str!("lua/same.lua");
-const EACH: &str = include_str!("lua/each.lua");
-const PACED: &str = include_str!("lua/paced.lua");
+/// A script, and behind it what all of them count.
+macro_rules! script {
+    ($file:literal) => {
+        concat!(include_str!($file), include_str!("lua/done.lua"))
+    };
+}
+
+const SAME: &str = script!("lua/same.lua");
+const EACH: &str = script!("lua/each.lua");
+const PACED: &str = script!("lua/paced.lua");
 
 /// How hard wrk presses, and how long.
 #[derive(Clone, Copy, Debug)]

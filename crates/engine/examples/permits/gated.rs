@@ -17,8 +17,7 @@ use doorbuster_engine::gate::{
 };
 use doorbuster_engine::member::{Level, Profile, Region};
 use doorbuster_engine::order::{ItemId, UserId};
-use doorbuster_engine::sale::{Catalog, Item, Sale, Terms};
-use doorbuster_engine::switches::{SwitchChange, Switches, TurnedSwitch};
+use doorbuster_engine::sale::{Catalog, Terms};
 
 use crate::BUCKET;
 
@@ -36,27 +35,14 @@ const RATES: Rates = Rates {
 
 /// The gate of one core.
 pub(crate) fn gate(terms: Terms) -> Result<Gate, Box<dyn Error>> {
-    let turned: Vec<TurnedSwitch> = (1..)
-        .zip([
-            ("token_required", "on"),
-            ("captcha_required", "on"),
-            ("room", "on"),
-            ("regions", "DE,FR"),
-            ("early_access", "gold=0s,*=1m"),
-        ])
-        .map(|(id, (name, value))| TurnedSwitch {
-            id,
-            at: terms.opens_at,
-            change: SwitchChange {
-                name: name.to_owned(),
-                sale: Some(BUCKET.sale),
-                value: Some(value.to_owned()),
-                reason: "the benchmark".to_owned(),
-                by: "the benchmark".to_owned(),
-            },
-        })
-        .collect();
-    let catalog = Catalog::new(vec![sale(terms)]).with_switches(Arc::new(Switches::new(&turned)));
+    let switches = sample::switches([
+        ("token_required", "on"),
+        ("captcha_required", "on"),
+        ("room", "on"),
+        ("regions", "DE,FR"),
+        ("early_access", "gold=0s,*=1m"),
+    ]);
+    let catalog = Catalog::new(vec![sample::known_sale(terms)]).with_switches(Arc::new(switches));
     let rooms = Rooms::default();
     rooms.replace(BTreeMap::from([(BUCKET.sale, RoomState { is_needed: true, ..RoomState::default() })]));
     let barred = Barred::default();
@@ -79,29 +65,6 @@ pub(crate) fn gate(terms: Terms) -> Result<Gate, Box<dyn Error>> {
         rooms: Arc::new(rooms),
         clock: Arc::new(SystemClock::new()),
     }))
-}
-
-fn sale(terms: Terms) -> Sale {
-    let item = Item {
-        id: ItemId(1),
-        product_id: "it".to_owned(),
-        title: "It".to_owned(),
-        quantity: u64::from(u32::MAX),
-        sold: 0,
-        paid: 0,
-        price: sample::price(),
-        list_price_minor: None,
-    };
-    Sale {
-        id: BUCKET.sale,
-        name: "Benchmark".to_owned(),
-        terms,
-        payment_window: LIFETIME,
-        epoch: BUCKET.epoch,
-        recorded_seq: 0,
-        fence: None,
-        items: vec![item],
-    }
 }
 
 fn sale_tokens() -> Result<SaleTokens, Box<dyn Error>> {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::clock::Timestamp;
 use crate::delivery::{Position, TopicId};
 use crate::order::{Epoch, ItemId, Money, OrderId, OrderPlaced, Reservation, SaleId, Units, UserId};
-use crate::sale::{NewItem, NewSale};
+use crate::sale::{Item, NewItem, NewSale, Sale, Terms};
+use crate::switches::{SwitchChange, Switches, TurnedSwitch};
 
 /// 19.90 EUR.
 pub fn price() -> Money {
@@ -29,6 +30,46 @@ pub fn new_sale(now: Timestamp, items: Vec<NewItem>) -> NewSale {
         limit: Units(1),
         items,
     }
+}
+
+/// Sale 1 in epoch 1 with one item of many units, as a gateway knows it.
+pub fn known_sale(terms: Terms) -> Sale {
+    let item = Item {
+        id: ItemId(1),
+        product_id: "it".to_owned(),
+        title: "It".to_owned(),
+        quantity: u64::from(u32::MAX),
+        sold: 0,
+        paid: 0,
+        price: price(),
+        list_price_minor: None,
+    };
+    Sale {
+        id: SaleId(1),
+        name: "Sample".to_owned(),
+        terms,
+        payment_window: Duration::from_secs(600),
+        epoch: Epoch(1),
+        recorded_seq: 0,
+        fence: None,
+        items: vec![item],
+    }
+}
+
+/// What somebody has turned for sale 1: names and values.
+pub fn switches<const N: usize>(turned: [(&str, &str); N]) -> Switches {
+    let turn = |(id, (name, value)): (i64, (&str, &str))| TurnedSwitch {
+        id,
+        at: Timestamp::from_ms(0),
+        change: SwitchChange {
+            name: name.to_owned(),
+            sale: Some(SaleId(1)),
+            value: Some(value.to_owned()),
+            reason: String::new(),
+            by: String::new(),
+        },
+    };
+    Switches::new(&(1..).zip(turned).map(turn).collect::<Vec<_>>())
 }
 
 /// User number `n`.

@@ -207,29 +207,16 @@ impl Worker for Usher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::{Epoch, Units};
+    use crate::conformance::sample;
+    use crate::order::Units;
     use crate::sale::Terms;
-    use crate::switches::{SwitchChange, Switches, TurnedSwitch};
 
     fn catalog(state: SaleState, room: &str) -> Catalog {
         let at = Timestamp::from_ms(0);
         // By any clock its window is over.
         let terms = Terms { state, opens_at: at, closes_at: at, limit: Units(1) };
-        let sale = Sale {
-            id: SaleId(1),
-            name: String::new(),
-            terms,
-            payment_window: Duration::ZERO,
-            epoch: Epoch(1),
-            recorded_seq: 0,
-            fence: None,
-            items: Vec::new(),
-        };
-        let (name, value) = ("room".to_owned(), Some(room.to_owned()));
-        let change =
-            SwitchChange { name, sale: Some(SaleId(1)), value, reason: String::new(), by: String::new() };
-        let switches = Switches::new(&[TurnedSwitch { id: 1, change, at }]);
-        Catalog::new(vec![sale]).with_switches(Arc::new(switches))
+        let switches = sample::switches([("room", room)]);
+        Catalog::new(vec![sample::known_sale(terms)]).with_switches(Arc::new(switches))
     }
 
     #[test]

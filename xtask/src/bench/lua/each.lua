@@ -29,9 +29,3 @@ function request()
   last = next_token()
   return heads[turn] .. last .. "\r\n\r\n"
 end
-
-function done(summary, latency, requests)
-  local e = summary.errors
-  io.write(string.format("counted %d %d %d %d\n", summary.duration, summary.requests, e.status,
-    e.connect + e.read + e.write + e.timeout))
-end

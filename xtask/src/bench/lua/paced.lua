@@ -19,9 +19,3 @@ function request()
   end
   return head .. token .. "\r\n\r\n"
 end
-
-function done(summary, latency, requests)
-  local e = summary.errors
-  io.write(string.format("counted %d %d %d %d\n", summary.duration, summary.requests, e.status,
-    e.connect + e.read + e.write + e.timeout))
-end

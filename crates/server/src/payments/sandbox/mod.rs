@@ -168,6 +168,7 @@ const fn kind_word(kind: PaymentEventKind) -> &'static str {
         PaymentEventKind::Succeeded => "payment.succeeded",
         PaymentEventKind::Failed => "payment.failed",
         PaymentEventKind::Refunded => "payment.refunded",
+        // Never told: what the sandbox gives back arrives.
         PaymentEventKind::RefundFailed => "payment.refund_failed",
     }
 }
