@@ -250,6 +250,8 @@ pub struct Expired {
     pub closed: u64,
     /// Orders held until their provider has been asked.
     pub held: u64,
+    /// As many were due as were asked for, so there may be more.
+    pub more: bool,
 }
 
 /// What [`Orders::cancel`] answered.

@@ -6,6 +6,7 @@ mod differential;
 mod events;
 mod faults;
 mod link;
+mod plans;
 #[path = "../simulation/random.rs"]
 mod random;
 mod schema;

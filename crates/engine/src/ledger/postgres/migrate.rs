@@ -24,7 +24,7 @@ impl Migration {
     }
 }
 
-const MIGRATIONS: [Migration; 9] = [
+const MIGRATIONS: [Migration; 10] = [
     Migration { version: 1, name: "first", sql: include_str!("migrations/0001_first.sql") },
     Migration {
         version: 2,
@@ -42,6 +42,11 @@ const MIGRATIONS: [Migration; 9] = [
     Migration { version: 7, name: "strikes", sql: include_str!("migrations/0007_strikes.sql") },
     Migration { version: 8, name: "staff_keys", sql: include_str!("migrations/0008_staff_keys.sql") },
     Migration { version: 9, name: "blocks", sql: include_str!("migrations/0009_blocks.sql") },
+    Migration {
+        version: 10,
+        name: "unchecked_releases",
+        sql: include_str!("migrations/0010_unchecked_releases.sql"),
+    },
 ];
 
 const ROLES: &str = include_str!("migrations/roles.sql");

@@ -29,17 +29,19 @@ impl Orders for PostgresLedger {
     }
 
     async fn expire(&self, limit: usize, hold: Duration) -> Result<Expired, BackendError> {
-        let due = self
+        let limit = limit.min(EXPIRE_MAX);
+        let (due, more) = self
             .db
             .read("read what is due", |tx| async move {
                 let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
-                let due = tx.rows((DUE, &[&now, &at_most(limit.min(EXPIRE_MAX))])).await?;
+                let due = tx.rows((DUE, &[&now, &at_most(limit)])).await?;
+                let more = due.len() == limit;
                 // A row that cannot be read is left for the staff; the others go on.
                 let due = due.iter().map(Due::read);
-                Ok(due.filter_map(named).collect::<Vec<_>>())
+                Ok((due.filter_map(named).collect::<Vec<_>>(), more))
             })
             .await?;
-        self.expire_these(&due, hold).await
+        Ok(Expired { more, ..self.expire_these(&due, hold).await? })
     }
 
     async fn cancel(
@@ -140,9 +142,11 @@ impl PostgresLedger {
                 }
                 _ => {
                     let (first, second) = due.split_at(due.len() / 2);
-                    let first = Box::pin(self.expire_these(first, hold)).await?;
+                    let mut expired = Box::pin(self.expire_these(first, hold)).await?;
                     let second = Box::pin(self.expire_these(second, hold)).await?;
-                    Ok(Expired { closed: first.closed + second.closed, held: first.held + second.held })
+                    expired.closed += second.closed;
+                    expired.held += second.held;
+                    Ok(expired)
                 }
             },
             other => other,
@@ -172,7 +176,7 @@ async fn expire(tx: &Tx, due: &[Due], hold: Duration) -> Result<Expired, Failure
         tx.rows((HOLD, &[&held, &until])).await?;
     }
     let closed = close(tx, &over, OrderStatus::Pending, OrderStatus::Expired, now).await?;
-    Ok(Expired { closed, held: held.len() as u64 })
+    Ok(Expired { closed, held: held.len() as u64, more: false })
 }
 
 async fn cancel(

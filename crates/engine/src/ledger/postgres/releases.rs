@@ -13,12 +13,18 @@ use crate::order::{OrderId, SaleId};
 #[async_trait]
 impl Releases for PostgresLedger {
     async fn releases_due(&self, skip: &[SaleId], limit: usize) -> Result<Vec<ReleaseRow>, BackendError> {
-        // The clock is asked once, so that a row cannot slip between two readings of it.
+        // The clock is asked once, so that a row cannot slip between two readings of it. Two ranges of the
+        // index, read from their ends: a sale that ended has many rows whose moment has not come.
         let sql = "WITH time AS ( \
                  SELECT coalesce($3::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now \
-             ) SELECT r.ord, r.sale, r.user_id, s.epoch FROM time, release_row r JOIN sale s ON s.id = r.sale \
-             WHERE r.sale <> ALL($1) AND (r.due_at <= time.now OR r.due_at > time.now + $4) \
-             ORDER BY r.due_at, r.id LIMIT $2";
+             ), due AS ( \
+                 (SELECT * FROM release_row WHERE sale <> ALL($1) AND due_at <= (SELECT now FROM time) \
+                     ORDER BY due_at, id LIMIT $2) \
+                 UNION ALL \
+                 (SELECT * FROM release_row WHERE sale <> ALL($1) AND due_at > (SELECT now FROM time) + $4 \
+                     ORDER BY due_at, id LIMIT $2) \
+             ) SELECT due.ord, due.sale, due.user_id, s.epoch FROM due JOIN sale s ON s.id = due.sale \
+             ORDER BY due.due_at, due.id LIMIT $2";
         let (clock, spread) = (self.db.clock(), self.db.release_spread());
         self.query_all("read releases", (sql, &[&skip, &at_most(limit), &clock, &spread]), |row| {
             Ok(ReleaseRow {

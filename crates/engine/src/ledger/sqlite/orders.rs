@@ -110,7 +110,7 @@ fn expire(tx: &Connection, limit: usize, hold: Duration, now: Now) -> rusqlite::
     let due: Vec<_> = statement
         .query_map((now.at, signed(limit as u64)), |row| Ok((rows::order(row)?, row.get("paying")?)))?
         .collect();
-    let mut expired = Expired::default();
+    let mut expired = Expired { more: due.len() == limit, ..Expired::default() };
     for read in due {
         // One bad row does not stop the others: it is named once a step and left for the staff.
         let (order, paying) = match read {
@@ -171,10 +171,19 @@ impl Releases for SqliteLedger {
         let (now, latest) = (self.clock.now(), self.clock.now().plus(self.release_spread));
         self.db
             .read("read releases", move |tx| {
+                // Two ranges of the index, read from their ends: a sale that ended has many rows whose moment
+                // has not come.
                 let mut statement = tx.prepare_cached(
-                    "SELECT r.ord, r.sale, r.user, s.epoch FROM release_row r JOIN sale s ON s.id = r.sale \
-                     WHERE (r.due_at <= ?3 OR r.due_at > ?4) AND r.sale NOT IN (SELECT value FROM json_each(?1)) \
-                     ORDER BY r.due_at, r.id LIMIT ?2",
+                    "WITH due AS ( \
+                         SELECT * FROM (SELECT * FROM release_row \
+                             WHERE due_at <= ?3 AND sale NOT IN (SELECT value FROM json_each(?1)) \
+                             ORDER BY due_at, id LIMIT ?2) \
+                         UNION ALL \
+                         SELECT * FROM (SELECT * FROM release_row \
+                             WHERE due_at > ?4 AND sale NOT IN (SELECT value FROM json_each(?1)) \
+                             ORDER BY due_at, id LIMIT ?2) \
+                     ) SELECT due.ord, due.sale, due.user, s.epoch FROM due JOIN sale s ON s.id = due.sale \
+                     ORDER BY due.due_at, due.id LIMIT ?2",
                 )?;
                 let rows = statement.query_map((skip, signed(limit as u64), now, latest), |row| {
                     Ok(ReleaseRow {
