@@ -1,15 +1,17 @@
 //! Ten thousand unpaid orders go back on sale, while others buy: what the benchmark measures.
 //!
-//! `expire POSTGRES_URL REDIS_URL ORDERS` records the orders in a real PostgreSQL with holds in a real
+//! `expire POSTGRES_URL REDIS_URL ORDERS [CORE]` records the orders in a real PostgreSQL with holds in a real
 //! Redis, times reserves alone, lets the deadline pass, and times both: until the last unit is free again,
 //! and the reserves meanwhile. Then it cancels orders, a few at a time, and times how long the last of their
-//! units is away. It prints one JSON object.
+//! units is away. The workers run as in the server, and reserves on a thread of their own, as a gateway's
+//! do, which has the processor's core CORE if that is given. It prints one JSON object.
 #![expect(clippy::print_stdout, reason = "a program for the benchmark: it prints its figure")]
 #![expect(clippy::disallowed_methods, reason = "it measures real time and starts tasks of its own")]
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use doorbuster_engine::clock::{Clock, ManualClock, SystemClock};
@@ -24,8 +26,9 @@ use doorbuster_engine::sale::{LoaderToken, NewSale, Sale, SaleState};
 use doorbuster_engine::stock::{
     BucketId, LoadPage, ReadBack, RedisOptions, RedisStock, ReserveOutcome, ReserveRequest, Stock,
 };
-use doorbuster_engine::workers::{Backends, Expirer, Releaser, Step, Worker, start};
+use doorbuster_engine::workers::{Backends, Expirer, Releaser, start};
 use futures_util::future::join_all;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Reserves that are timed while nothing else happens.
 const ALONE: Duration = Duration::from_secs(2);
@@ -36,8 +39,9 @@ const WINDOW: Duration = Duration::from_secs(600);
 /// Orders that are cancelled, and how many of them at once.
 const CANCELLED: u64 = 200;
 const AT_ONCE: usize = 20;
-/// The server's own: how long units stay away at random, and how often a releaser looks for more.
+/// The server's own: how long units stay away at random, and how often the workers look for more.
 const SPREAD: Duration = Duration::from_millis(800);
+const EXPIRER_PAUSE: Duration = Duration::from_millis(200);
 const RELEASER_PAUSE: Duration = Duration::from_millis(50);
 /// Units that are free beside the held ones, for the buyers of the meantime.
 const FREE: u64 = 1_000_000;
@@ -46,14 +50,16 @@ type Answer<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> Answer<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [postgres, redis, orders] = words.as_slice() else {
-        return Err("expire POSTGRES_URL REDIS_URL ORDERS".into());
+    let (postgres, redis, orders, core) = match words.as_slice() {
+        [postgres, redis, orders] => (postgres, redis, orders, None),
+        [postgres, redis, orders, core] => (postgres, redis, orders, Some(core.parse()?)),
+        _ => return Err("expire POSTGRES_URL REDIS_URL ORDERS [CORE]".into()),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(run(postgres, redis, orders.parse()?))
+    runtime.block_on(run(postgres, redis, orders.parse()?, core))
 }
 
-async fn run(postgres: &str, redis: &str, orders: u64) -> Answer<()> {
+async fn run(postgres: &str, redis: &str, orders: u64, core: Option<usize>) -> Answer<()> {
     let name = format!("expire_{:x}", rand::random::<u64>());
     let clock = Arc::new(ManualClock::at(SystemClock::new().now()));
     let options = PostgresOptions {
@@ -71,12 +77,10 @@ async fn run(postgres: &str, redis: &str, orders: u64) -> Answer<()> {
     fill(ledger.as_ref(), stock.as_ref(), &sale, 0..orders).await?;
 
     let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
-    let stop = Arc::new(AtomicBool::new(false));
-    let alone = reserves(Arc::clone(&stock), sale.clone(), Arc::clone(&stop), "alone");
-    let alone = tokio::spawn(alone);
+    let holds = async || Answer::<u64>::Ok(stock.level(bucket).await?.ok_or("the stock is gone")?.holds);
+    let alone = Reserves::begin(&stock, &sale, "alone", core);
     tokio::time::sleep(ALONE).await;
-    stop.store(true, Ordering::Relaxed);
-    let alone = alone.await??;
+    let alone = alone.end()?;
 
     let folder = tempfile::tempdir()?;
     let queue = EmbeddedQueue::open(
@@ -91,37 +95,24 @@ async fn run(postgres: &str, redis: &str, orders: u64) -> Answer<()> {
         ledger: Arc::clone(&ledger),
         clock: Arc::clone(&clock) as Arc<dyn Clock>,
     };
+    let held_before = holds().await?;
+    let meanwhile = Reserves::begin(&stock, &sale, "meanwhile", core);
     clock.advance(WINDOW + Duration::from_millis(1));
     let ticking = tokio::spawn(tick(Arc::clone(&clock)));
-    stop.store(false, Ordering::Relaxed);
-    let meanwhile = tokio::spawn(reserves(Arc::clone(&stock), sale.clone(), Arc::clone(&stop), "meanwhile"));
-    let held_before = stock.level(bucket).await?.ok_or("the stock is gone")?.holds;
     let began = Instant::now();
-    let (mut expirer, mut releaser) = (Expirer::new(backends.clone()), Releaser::new(backends.clone()));
-    let expiring = async {
-        while expirer.step().await? != Step::Idle {}
-        Answer::<()>::Ok(())
-    };
-    let mut released = 0;
-    let releasing = async {
-        while released < orders {
-            match releaser.step().await? {
-                Step::Worked(rows) => released += rows,
-                Step::Idle => tokio::time::sleep(Duration::from_millis(5)).await,
-            }
-        }
-        Answer::<()>::Ok(())
-    };
-    tokio::try_join!(expiring, releasing)?;
-    let seconds = began.elapsed().as_secs_f64();
-    stop.store(true, Ordering::Relaxed);
-    let meanwhile = meanwhile.await??;
-
-    let bought = meanwhile.len() as u64;
-    let held = stock.level(bucket).await?.ok_or("the stock is gone")?.holds;
-    if held > held_before + bought - orders {
-        return Err(format!("{held} holds are left of {held_before} and {bought}").into());
+    let running = start(vec![
+        (Box::new(Expirer::new(backends.clone())), EXPIRER_PAUSE),
+        (Box::new(Releaser::new(backends.clone())), RELEASER_PAUSE),
+    ]);
+    // What was bought is asked for behind what is held, so that nothing counts as free that is not.
+    while holds().await? + orders > held_before + meanwhile.bought() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    let seconds = began.elapsed().as_secs_f64();
+    running.stop().await;
+    let meanwhile = meanwhile.end()?;
+    let bought = meanwhile.len();
+
     fill(ledger.as_ref(), stock.as_ref(), &sale, orders..orders + CANCELLED).await?;
     let returned = returned(&backends, &sale, orders).await?;
     ticking.abort();
@@ -256,20 +247,60 @@ fn request(sale: &Sale, order: OrderId, user: &str) -> ReserveRequest {
     }
 }
 
-/// Buys one unit after the other until told to stop; how long each took, in microseconds.
-async fn reserves(stock: Arc<dyn Stock>, sale: Sale, stop: Arc<AtomicBool>, who: &str) -> Answer<Vec<u64>> {
+/// One unit bought after the other, on a thread of its own.
+struct Reserves {
+    stop: Arc<AtomicBool>,
+    bought: Arc<AtomicU64>,
+    thread: JoinHandle<Answer<Vec<u64>>>,
+}
+
+impl Reserves {
+    fn begin(stock: &Arc<dyn Stock>, sale: &Sale, who: &'static str, core: Option<usize>) -> Self {
+        let (stop, bought) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let buying = buy(Arc::clone(stock), sale.clone(), Arc::clone(&stop), Arc::clone(&bought), who);
+        let thread = std::thread::spawn(move || {
+            if let Some(core) = core {
+                let mut cores = CpuSet::new();
+                cores.set(core);
+                sched_setaffinity(None, &cores)?;
+            }
+            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(buying)
+        });
+        Self { stop, bought, thread }
+    }
+
+    /// Units bought by now.
+    fn bought(&self) -> u64 {
+        self.bought.load(Ordering::Relaxed)
+    }
+
+    /// How long each took, in microseconds.
+    fn end(self) -> Answer<Vec<u64>> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| "the buyers panicked")?
+    }
+}
+
+/// Buys until told to stop; how long each unit took, in microseconds.
+async fn buy(
+    stock: Arc<dyn Stock>,
+    sale: Sale,
+    stop: Arc<AtomicBool>,
+    bought: Arc<AtomicU64>,
+    who: &str,
+) -> Answer<Vec<u64>> {
     let bucket = BucketId { sale: sale.id, epoch: sale.epoch };
     let mut took = Vec::new();
-    let mut number = 0_u64;
     while !stop.load(Ordering::Relaxed) {
-        let request = request(&sale, OrderId(uuid::Uuid::now_v7()), &format!("{who}-{number}"));
+        let user = format!("{who}-{}", took.len());
+        let request = request(&sale, OrderId(uuid::Uuid::now_v7()), &user);
         let began = Instant::now();
         let outcomes = stock.reserve(bucket, std::slice::from_ref(&request)).await?;
         if !matches!(outcomes.first(), Some(ReserveOutcome::Held { .. })) {
             return Err(format!("not held: {outcomes:?}").into());
         }
         took.push(u64::try_from(began.elapsed().as_micros())?);
-        number += 1;
+        bought.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(PAUSE).await;
     }
     Ok(took)

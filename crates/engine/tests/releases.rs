@@ -42,8 +42,20 @@ async fn expired(sales: &[u64]) -> World {
     world.work().await;
     world.clock.advance(WINDOW + Duration::from_secs(1));
     let mut expirer = Expirer::new(world.backends.clone());
-    while expirer.step().await.unwrap() != Step::Idle {}
+    while matches!(expirer.step().await.unwrap(), Step::Worked(_)) {}
+    assert_eq!(expirer.step().await.unwrap(), Step::Idle, "the step before was the last");
     world
+}
+
+#[tokio::test]
+async fn a_step_says_whether_there_may_be_more() {
+    let world = expired(&[MANY]).await;
+    let mut releaser = Releaser::new(world.backends.clone());
+    assert_eq!(releaser.step().await.unwrap(), Step::Worked(500));
+    assert_eq!(releaser.step().await.unwrap(), Step::Worked(500));
+    assert_eq!(releaser.step().await.unwrap(), Step::Done(MANY - 1_000));
+    assert_eq!(releaser.step().await.unwrap(), Step::Idle);
+    world.finish().await;
 }
 
 #[tokio::test]

@@ -46,7 +46,7 @@ impl Worker for ObservedWorker {
     async fn step(&mut self) -> Result<Step, BackendError> {
         let step = self.inner.step().await;
         let ended = match &step {
-            Ok(Step::Worked(_)) => 0,
+            Ok(Step::Worked(_) | Step::Done(_)) => 0,
             Ok(Step::Idle) => 1,
             Err(_) => 2,
         };

@@ -71,6 +71,8 @@ pub struct Backends {
 pub enum Step {
     /// It did so many things; there may be more.
     Worked(u64),
+    /// It did so many things, which were all that there were.
+    Done(u64),
     /// There was nothing to do.
     Idle,
 }
@@ -79,6 +81,12 @@ impl Step {
     /// `Idle` for nothing done.
     pub fn of(count: u64) -> Self {
         if count == 0 { Self::Idle } else { Self::Worked(count) }
+    }
+
+    /// The same, where it is known whether there may be `more`. If not, what comes due one by one is taken
+    /// together, after the worker's pause.
+    pub(crate) fn of_all(count: u64, more: bool) -> Self {
+        if count > 0 && !more { Self::Done(count) } else { Self::of(count) }
     }
 }
 
@@ -95,7 +103,7 @@ pub trait Worker: Send {
 /// Longest wait between two attempts at a failing step.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// Runs `worker` until `stop` turns true, waiting `idle` when there is nothing to do.
+/// Runs `worker` until `stop` turns true, waiting `idle` when there is nothing more to do.
 async fn run(mut worker: Box<dyn Worker>, idle: Duration, mut stop: signal::Receiver<bool>) {
     let (mut failures, told) = (0_u32, Told::default());
     loop {
@@ -106,7 +114,7 @@ async fn run(mut worker: Box<dyn Worker>, idle: Duration, mut stop: signal::Rece
                 failures = 0;
                 Duration::ZERO
             }
-            Ok(Step::Idle) => {
+            Ok(Step::Done(_) | Step::Idle) => {
                 failures = 0;
                 idle
             }

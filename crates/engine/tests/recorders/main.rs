@@ -136,7 +136,7 @@ impl Shop {
             while !self.is_level().await {
                 let steps = recorders.iter_mut().map(|recorder| recorder.step());
                 for (done, step) in worked.iter_mut().zip(futures_util::future::join_all(steps).await) {
-                    if let Step::Worked(count) = step.unwrap() {
+                    if let Step::Worked(count) | Step::Done(count) = step.unwrap() {
                         *done += count;
                     }
                 }

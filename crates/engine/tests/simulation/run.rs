@@ -157,7 +157,7 @@ async fn operation(world: &mut World, outside: &mut Outside, random: &mut Random
             let index = usize::try_from(if of == 0 { half * random.below(2) } else { of }).unwrap();
             let worker = &mut world.workers[index];
             let said = match worker.step().await {
-                Ok(Step::Worked(count)) => format!("did {count}"),
+                Ok(Step::Worked(count) | Step::Done(count)) => format!("did {count}"),
                 Ok(Step::Idle) => "idle".to_owned(),
                 Err(error) => format!("failed: {:?}", error.fault),
             };
