@@ -54,7 +54,7 @@ const ROWS: [Row; 12] = [
     Row { name: "instructions", requirements: &[&VALGRIND], measure: instructions::run },
     Row { name: "2", requirements: &[&REDIS, &REDIS_TOOLS, &TASKSET], measure: permits::run },
     Row { name: "3", requirements: &[&PGBENCH], measure: record::run },
-    Row { name: "10", requirements: &[], measure: expiry::run },
+    Row { name: "10", requirements: &[&REDIS, &TASKSET], measure: expiry::run },
     // Last, since it builds the program anew, with the servers' clients in it.
     Row { name: "5", requirements: &[&REDIS_TOOLS], measure: steady::run },
 ];

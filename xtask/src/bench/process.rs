@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use doorbuster_services::command::line_of;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The core of the server under test.
 pub(crate) const SERVER_CORE: &str = "0";
@@ -126,6 +127,20 @@ pub(crate) fn pinned(core: &str, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", core]).arg(program);
     command
+}
+
+/// Does something on one core, on which all processes stay that it starts.
+///
+/// # Errors
+/// There is no such core, or what is done fails.
+pub(crate) fn on_core<T>(core: &str, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    let mut one = CpuSet::new();
+    one.set(core.parse()?);
+    let before = sched_getaffinity(None)?;
+    sched_setaffinity(None, &one)?;
+    let done = act();
+    sched_setaffinity(None, &before)?;
+    done
 }
 
 /// A loopback address that nobody uses now.
