@@ -50,7 +50,7 @@ const WAITS: [Duration; 10] = {
     ]
 };
 
-/// How much of a wait is random, to either side: deliveries that failed together do not come together.
+/// How far a wait lies from its middle at most: deliveries that failed together do not come together.
 const JITTER: f64 = 0.2;
 
 /// Carries events to one endpoint. It neither repeats nor remembers: the relay does.
@@ -101,7 +101,7 @@ impl Relay {
 
     async fn send(&self, due: DueDelivery) -> Attempted {
         let carried = self.courier.carry(&due.event).await;
-        let then = if carried.taken { Then::Delivered } else { after_failure(due.tries, rand::random()) };
+        let then = if carried.taken { Then::Delivered } else { after_failure(due.tries, apart(&due)) };
         if then == Then::Dead {
             tracing::error!(
                 endpoint = self.options.endpoint,
@@ -130,11 +130,18 @@ impl Relay {
     }
 }
 
-/// How a delivery goes on whose attempt number `tries` failed; `random` is from 0 to 1.
-fn after_failure(tries: u32, random: f64) -> Then {
+/// Where a delivery's wait lies between its shortest, 0, and its longest, 1: all of them evenly, and neighbours
+/// far apart, by the golden section.
+fn apart(due: &DueDelivery) -> f64 {
+    let turn = due.id.cast_unsigned().wrapping_add(due.attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    f64::from((turn >> 32) as u32) / f64::from(u32::MAX)
+}
+
+/// How a delivery goes on whose attempt number `tries` failed; `place` is from 0 to 1.
+fn after_failure(tries: u32, place: f64) -> Then {
     let failed = usize::try_from(tries).unwrap_or(usize::MAX).saturating_sub(1);
     match WAITS.get(failed) {
-        Some(wait) => Then::Again(wait.mul_f64(1.0 - JITTER + 2.0 * JITTER * random)),
+        Some(wait) => Then::Again(wait.mul_f64(1.0 - JITTER + 2.0 * JITTER * place)),
         None => Then::Dead,
     }
 }
@@ -163,6 +170,27 @@ impl Worker for Relay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Timestamp;
+    use crate::ledger::About;
+    use crate::order::SaleId;
+
+    #[test]
+    fn neighbours_lie_apart() {
+        let event = Event {
+            id: String::new(),
+            kind: EventType::SaleClosed,
+            at: Timestamp::from_ms(0),
+            about: About::Sale { sale: SaleId(1), item: None, units: None },
+        };
+        let place = |id, attempt| apart(&DueDelivery { id, attempt, tries: 1, event: event.clone() });
+        for id in 1..1_000 {
+            let places = [place(id, 1), place(id + 1, 1), place(id, 2)];
+            assert!(places.iter().all(|it| (0.0..=1.0).contains(it)), "{places:?}");
+            assert!((places[0] - places[1]).abs() > 0.3 && (places[0] - places[2]).abs() > 0.3, "{places:?}");
+        }
+        let low = (1..=1_000).filter(|id| place(*id, 1) < 0.5).count();
+        assert!((490..=510).contains(&low), "{low} of 1,000 in the first half");
+    }
 
     #[test]
     fn attempts_go_on_for_about_a_day_and_end() {

@@ -439,17 +439,6 @@ behind_fate! {
         fn payments(sale: SaleId, after: Option<&PaymentKey>, limit: usize) -> Vec<PaymentRow>;
         fn backlog() -> Backlog;
     }
-    Events {
-        fn register_endpoint(endpoint: &str) -> ();
-        fn plan_deliveries(endpoint: &str, types: &[EventType], limit: usize) -> u64;
-        fn claim_deliveries(endpoint: &str, lease: Duration, limit: usize) -> Vec<DueDelivery>;
-        fn note_deliveries(attempted: &[Attempted]) -> ();
-        fn deliveries(filter: &DeliveryFilter, before: Option<i64>, limit: usize) -> Vec<Delivery>;
-        fn delivery(id: i64) -> Option<(Delivery, Event)>;
-        fn replay_delivery(id: i64) -> Option<Delivery>;
-        fn replay_dead(endpoint: &str, limit: usize) -> u64;
-        fn forget_deliveries(endpoint: &str, before: Timestamp, limit: usize) -> u64;
-    }
     DeadLetters {
         fn dead_letters(after: Option<i64>, limit: usize, closed: bool) -> Vec<DeadLetter>;
         fn dead_letter(id: i64) -> Option<DeadLetter>;
@@ -472,6 +461,75 @@ behind_fate! {
         fn note_refund(key: &PaymentKey, report: &RefundReport) -> Option<Refund>;
         fn refunds(state: Option<RefundState>, after: Option<&PaymentKey>, limit: usize) -> Vec<Refund>;
         fn aftermath(order: OrderId) -> Aftermath;
+    }
+}
+
+#[async_trait]
+impl Events for SimLedger {
+    async fn register_endpoint(&self, endpoint: &str) -> Answer<()> {
+        self.inner.register_endpoint(endpoint).await
+    }
+
+    async fn plan_deliveries(&self, endpoint: &str, types: &[EventType], limit: usize) -> Answer<u64> {
+        self.fate.before(Layer::Ledger).await?;
+        let answer = self.inner.plan_deliveries(endpoint, types, limit).await;
+        self.fate.after(Layer::Ledger).await?;
+        answer
+    }
+
+    async fn claim_deliveries(
+        &self,
+        endpoint: &str,
+        lease: Duration,
+        limit: usize,
+    ) -> Answer<Vec<DueDelivery>> {
+        self.fate.before(Layer::Ledger).await?;
+        let claimed = self.inner.claim_deliveries(endpoint, lease, limit).await?;
+        if self.planted == Some(Planted::ToldBeforeSent) {
+            let told = claimed.iter().map(|due| Attempted {
+                id: due.id,
+                attempt: due.attempt,
+                then: Then::Delivered,
+                status: None,
+                answer: String::new(),
+            });
+            self.inner.note_deliveries(&told.collect::<Vec<_>>()).await?;
+        }
+        self.fate.after(Layer::Ledger).await?;
+        Ok(claimed)
+    }
+
+    async fn note_deliveries(&self, attempted: &[Attempted]) -> Answer<()> {
+        self.fate.before(Layer::Ledger).await?;
+        let answer = self.inner.note_deliveries(attempted).await;
+        self.fate.after(Layer::Ledger).await?;
+        answer
+    }
+
+    async fn deliveries(
+        &self,
+        filter: &DeliveryFilter,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Answer<Vec<Delivery>> {
+        self.inner.deliveries(filter, before, limit).await
+    }
+
+    async fn delivery(&self, id: i64) -> Answer<Option<(Delivery, Event)>> {
+        self.inner.delivery(id).await
+    }
+
+    async fn replay_delivery(&self, id: i64) -> Answer<Option<Delivery>> {
+        self.inner.replay_delivery(id).await
+    }
+
+    async fn replay_dead(&self, endpoint: &str, limit: usize) -> Answer<u64> {
+        self.inner.replay_dead(endpoint, limit).await
+    }
+
+    async fn forget_deliveries(&self, endpoint: &str, before: Timestamp, limit: usize) -> Answer<u64> {
+        self.fate.before(Layer::Ledger).await?;
+        self.inner.forget_deliveries(endpoint, before, limit).await
     }
 }
 

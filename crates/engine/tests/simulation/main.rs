@@ -8,6 +8,7 @@
 
 mod backends;
 mod disk;
+mod endpoint;
 mod fate;
 mod pages;
 mod planted;

@@ -38,10 +38,12 @@ pub(crate) enum Planted {
     AdjustWithoutOperation,
     /// An order expires while its buyer pays.
     NoHold,
+    /// An event counts as told before it is sent.
+    ToldBeforeSent,
 }
 
 impl Planted {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::UniqueItemAndUser,
         Self::ReleaseByUser,
         Self::ReleaseOnFailedPublish,
@@ -59,5 +61,6 @@ impl Planted {
         Self::PositionWithoutCompareAndSet,
         Self::AdjustWithoutOperation,
         Self::NoHold,
+        Self::ToldBeforeSent,
     ];
 }

@@ -9,6 +9,7 @@ use doorbuster_engine::workers::Step;
 
 use crate::backends::Publishing;
 use crate::disk::Sync;
+use crate::endpoint;
 use crate::fate::Odds;
 use crate::pages;
 use crate::planted::Planted;
@@ -332,6 +333,7 @@ fn heal(outside: &mut Outside, random: &mut Random, outcome: &mut Outcome) {
             settle(&mut world, outside).await?;
             outside.clock.advance(Duration::from_secs(120));
         }
+        tell_shop(&mut world, outside).await?;
         world.check(outside).await?;
         world.check_at_rest(outside).await?;
         sell_out(&mut world, outside).await?;
@@ -341,6 +343,15 @@ fn heal(outside: &mut Outside, random: &mut Random, outcome: &mut Outcome) {
     runtime.shutdown_timeout(Duration::from_secs(5));
     outcome.checks += 2;
     outcome.violation = end.err();
+}
+
+/// What failed on its way to the shop comes again, some of it after hours.
+async fn tell_shop(world: &mut World, outside: &Outside) -> Result<(), String> {
+    while !endpoint::has_heard_all(world).await {
+        outside.clock.advance(Duration::from_secs(1_800));
+        settle(world, outside).await?;
+    }
+    Ok(())
 }
 
 /// I12: with demand above stock, in the end everything is sold.

@@ -22,6 +22,7 @@ use doorbuster_engine::workers::*;
 
 use crate::backends::{SimLedger, SimQueue, SimStock, Wire};
 use crate::disk::Disk;
+use crate::endpoint::{self, Heard};
 use crate::fate::{Fate, Odds};
 use crate::pages::{self, Page};
 use crate::planted::Planted;
@@ -55,6 +56,8 @@ pub(crate) struct Clients {
     /// Payments that the provider captured: id, order, amount; and those the ledger took.
     pub(crate) captured: BTreeMap<String, (OrderId, i64)>,
     pub(crate) told: BTreeSet<String>,
+    /// What the shop was told of.
+    pub(crate) heard: Arc<Mutex<Heard>>,
     /// The provider's pages, by order.
     pub(crate) pages: BTreeMap<OrderId, Page>,
     /// The latest time that any clock has shown.
@@ -161,7 +164,8 @@ impl World {
         let raw = Backends { stock: stock.inner(), queue, ledger, clock };
         let catalog = Arc::new(ArcSwap::from_pointee(Catalog::default()));
         let engine = engine(&backends, &catalog);
-        let workers = workers(&backends, pages::hold(outside.planted));
+        raw.ledger.register_endpoint(endpoint::SHOP).await.unwrap();
+        let workers = workers(&backends, outside);
         Ok(Self { engine, backends, raw, stock, catalog, workers })
     }
 
@@ -426,7 +430,7 @@ impl World {
             }
             *last = position.next;
         }
-        Ok(())
+        outside.clients.heard.lock().unwrap().check(&snapshot.books)
     }
 
     /// Everything that must hold once all is healed and quiet.
@@ -501,7 +505,7 @@ impl World {
                 ));
             }
         }
-        Ok(())
+        clients.heard.lock().unwrap().check_at_rest(&snapshot.books, clients.stock_was_lost)
     }
 
     fn captured_for(&self, outside: &Outside, order: OrderId) -> i64 {
@@ -542,7 +546,8 @@ fn engine(backends: &Backends, catalog: &Arc<ArcSwap<Catalog>>) -> Arc<Engine> {
 }
 
 /// Two of each, as if two processes ran.
-fn workers(backends: &Backends, hold: Duration) -> Vec<Box<dyn Worker>> {
+fn workers(backends: &Backends, outside: &Outside) -> Vec<Box<dyn Worker>> {
+    let hold = pages::hold(outside.planted);
     let mut workers: Vec<Box<dyn Worker>> = Vec::new();
     for _ in 0..2 {
         let backends = || backends.clone();
@@ -555,6 +560,7 @@ fn workers(backends: &Backends, hold: Duration) -> Vec<Box<dyn Worker>> {
         workers.push(Box::new(Rebuilder::new(backends(), Duration::ZERO)));
         workers.push(Box::new(SaleClock::new(backends(), WINDOW)));
         workers.push(Box::new(Reconciler::new(backends())));
+        workers.push(Box::new(endpoint::relay(backends(), &outside.clients.heard, &outside.fate)));
     }
     workers
 }
