@@ -35,6 +35,8 @@ pub(crate) enum Step {
     Stage,
     /// A virtual environment of Python tools, by the file that pins them.
     Venv(&'static str),
+    /// A Go program beside the Python tools, by its module and version.
+    Go(&'static str),
     /// The Node libraries that a folder's lock file pins.
     Npm(&'static str),
     /// The hostile requests, by their ids.
@@ -98,11 +100,12 @@ pub(crate) const AREAS: &[Area] = &[
     },
     Area {
         name: "contract",
-        shows: "other people's tools find the metrics and the HTTP API to be as documented",
+        shows: "other people's tools find the metrics and the HTTP API to be as documented, and what Stripe is asked",
         requirements: &[&PROMTOOL, &PYTHON],
         services: &[],
         steps: |root| {
-            Ok(vec![Step::Venv(TOOLS_PINNED), chosen(root, "crates/server", |test| test == "contract", &[])?])
+            let stories = chosen(root, "crates/server", |test| test == "contract", &[])?;
+            Ok(vec![Step::Venv(TOOLS_PINNED), Step::Go(STRIPE_MOCK), stories])
         },
     },
     Area {
@@ -154,6 +157,9 @@ pub(crate) const AREAS: &[Area] = &[
 
 /// The Python tools of the area `contract`.
 const TOOLS_PINNED: &str = "crates/server/tests/contract/requirements.txt";
+
+/// Stripe's own check of requests, by the description of its API.
+const STRIPE_MOCK: &str = "github.com/stripe/stripe-mock@v0.203.0";
 
 /// The Node libraries of the area `browser`.
 const BROWSER_PINNED: &str = "crates/server/tests/browser";
@@ -359,7 +365,10 @@ mod tests {
         let http = steps("http", root.path()).expect("files are there");
         assert_eq!(http, [test(&["--test", "buying", "--test", "paying"])]);
         let contract = steps("contract", root.path()).expect("files are there");
-        assert_eq!(contract, [Step::Venv(TOOLS_PINNED), test(&["--test", "contract"])]);
+        assert_eq!(
+            contract,
+            [Step::Venv(TOOLS_PINNED), Step::Go(STRIPE_MOCK), test(&["--test", "contract"])]
+        );
         let browser = steps("browser", root.path()).expect("files are there");
         assert_eq!(browser, [Step::Npm(BROWSER_PINNED), test(&["--test", "browser", "--", "--nocapture"])]);
         let model = steps("model", root.path()).expect("files are there");

@@ -55,7 +55,7 @@ pub(crate) const PROMTOOL: Requirement = Requirement {
     absence: Absence::Fatal,
 };
 
-/// Python runs schemathesis. (The package brings the program and its virtual environments.)
+/// Python runs schemathesis and others' tools. (The package brings the program and its virtual environments.)
 pub(crate) const PYTHON: Requirement = Requirement {
     program: "python3",
     why: "runs schemathesis, which tries the documented API",

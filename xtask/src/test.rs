@@ -79,6 +79,7 @@ fn run_area(area: &Area, services: &mut Lent<'_>, told: &mut Told) -> Result<boo
             }
             Step::Stage => stage::small(root, services.install)?,
             Step::Venv(pinned) => venv::make(root, pinned)?,
+            Step::Go(module) => venv::build(root, module)?,
             Step::Npm(folder) => npm::make(root, folder)?,
             Step::Security => security::run(root)?,
             Step::Failures => failures::run(root, &failures::short(), &mut told.ends)?,

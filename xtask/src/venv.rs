@@ -1,4 +1,5 @@
-//! The Python tools that tests use: a virtual environment under `target/`, of pinned versions.
+//! The tools of other makers that tests use, of pinned versions: a virtual environment of Python's under
+//! `target/`, and beside them programs that its Go builds.
 
 use std::fs;
 use std::path::Path;
@@ -36,5 +37,28 @@ pub(crate) fn make(root: &Path, requirements: &str) -> Result<bool> {
         }
     }
     fs::write(&installed, wanted).with_context(|| format!("writing {}", installed.display()))?;
+    Ok(true)
+}
+
+/// Makes the environment hold the program of a Go module, `path@version`, built by the Go that it has.
+/// Answers whether it does now.
+///
+/// # Errors
+/// Go cannot be started, or a file cannot be read or written.
+pub(crate) fn build(root: &Path, module: &str) -> Result<bool> {
+    let folder = root.join(FOLDER);
+    let built = folder.join("built.txt");
+    if fs::read_to_string(&built).is_ok_and(|text| text == module) {
+        return Ok(true);
+    }
+    let mut go = Command::new(folder.join("bin/go"));
+    go.args(["install", module]);
+    // Nothing is left outside the folder, nothing in it is read-only, and no C compiler is asked for.
+    go.env("GOBIN", folder.join("bin")).env("GOPATH", folder.join("go"));
+    go.env("GOCACHE", folder.join("go/cache")).env("GOFLAGS", "-modcacherw").env("CGO_ENABLED", "0");
+    if !shown(&mut go)? {
+        return Ok(false);
+    }
+    fs::write(&built, module).with_context(|| format!("writing {}", built.display()))?;
     Ok(true)
 }

@@ -155,7 +155,9 @@ impl PaymentProvider for Stripe {
     async fn end(&self, attempt: &PaymentAttempt) -> Result<Ended, ProviderError> {
         let Some(session) = &attempt.reference else { return Ok(Ended::Over) };
         let session = format!("{}/checkout/sessions/{session}", self.api);
-        match self.answer(self.client.post(format!("{session}/expire"))).await {
+        // An empty form all the same: Stripe's own check takes no request without a type.
+        let nothing: [(&str, &str); 0] = [];
+        match self.answer(self.client.post(format!("{session}/expire")).form(&nothing)).await {
             Ok(_) => Ok(Ended::Over),
             // Only an open session can be ended: look how this one stands.
             Err(ProviderError::Refused { status: 400, .. }) => {

@@ -1,9 +1,11 @@
 //! Other people's tools read what the server says about itself: promtool its metrics, schemathesis
-//! its OpenAPI documents. `cargo xtask test contract` installs schemathesis.
+//! its OpenAPI documents; and others' accounts of Stripe hear what it asks of it. `cargo xtask test contract`
+//! installs all but promtool.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 #[path = "../served/mod.rs"]
 mod served;
+mod stripe;
 
 use std::io::Write;
 use std::net::SocketAddr;
