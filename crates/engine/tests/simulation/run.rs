@@ -347,11 +347,14 @@ fn heal(outside: &mut Outside, random: &mut Random, outcome: &mut Outcome) {
 
 /// What failed on its way to the shop comes again, some of it after hours.
 async fn tell_shop(world: &mut World, outside: &Outside) -> Result<(), String> {
-    while !endpoint::has_heard_all(world).await {
+    for _ in 0..100 {
+        if endpoint::has_heard_all(world).await {
+            return Ok(());
+        }
         outside.clock.advance(Duration::from_secs(1_800));
         settle(world, outside).await?;
     }
-    Ok(())
+    Err("after two days something is still on its way to the shop".to_owned())
 }
 
 /// I12: with demand above stock, in the end everything is sold.
