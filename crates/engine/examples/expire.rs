@@ -104,14 +104,22 @@ async fn run(postgres: &str, redis: &str, orders: u64, core: Option<usize>) -> A
         (Box::new(Expirer::new(backends.clone())), EXPIRER_PAUSE),
         (Box::new(Releaser::new(backends.clone())), RELEASER_PAUSE),
     ]);
-    // What was bought is asked for behind what is held, so that nothing counts as free that is not.
-    while holds().await? + orders > held_before + meanwhile.bought() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    // What was bought is asked for before what is held, so that nothing counts as free that is not.
+    loop {
+        let bought = meanwhile.bought();
+        if holds().await? + orders <= held_before + bought {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let seconds = began.elapsed().as_secs_f64();
     running.stop().await;
     let meanwhile = meanwhile.end()?;
     let bought = meanwhile.len();
+    let held = holds().await?;
+    if held + orders != held_before + bought as u64 {
+        return Err(format!("{held} holds are left of {held_before} and {bought}").into());
+    }
 
     fill(ledger.as_ref(), stock.as_ref(), &sale, orders..orders + CANCELLED).await?;
     let returned = returned(&backends, &sale, orders).await?;

@@ -59,7 +59,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Figure>> {
             notes: vec!["20 at a time; 0.8 s of it are `sale.release_spread`".to_owned()],
         },
         latency("p99 of a reserve meanwhile, Redis and buyers on a core of their own", apart),
-        latency("p99 of a reserve meanwhile, everything on the same two cores", together),
+        latency("p99 of a reserve meanwhile, nothing pinned", together),
     ])
 }
 

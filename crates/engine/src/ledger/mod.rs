@@ -250,7 +250,7 @@ pub struct Expired {
     pub closed: u64,
     /// Orders held until their provider has been asked.
     pub held: u64,
-    /// As many were due as were asked for, so there may be more.
+    /// As many were due as are taken at once, so there may be more.
     pub more: bool,
 }
 

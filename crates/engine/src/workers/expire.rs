@@ -44,6 +44,6 @@ impl Worker for Expirer {
         if expired.closed > 0 {
             FaultPoint::Expired.reached();
         }
-        Ok(Step::of_all(expired.closed + expired.held, expired.more))
+        Ok(Step::took(expired.closed + expired.held, expired.more))
     }
 }

@@ -71,7 +71,7 @@ pub struct Backends {
 pub enum Step {
     /// It did so many things; there may be more.
     Worked(u64),
-    /// It did so many things, which were all that there were.
+    /// It did so many things; what may be left is not to be done now.
     Done(u64),
     /// There was nothing to do.
     Idle,
@@ -85,7 +85,7 @@ impl Step {
 
     /// The same, where it is known whether there may be `more`. If not, what comes due one by one is taken
     /// together, after the worker's pause.
-    pub(crate) fn of_all(count: u64, more: bool) -> Self {
+    pub(crate) fn took(count: u64, more: bool) -> Self {
         if count > 0 && !more { Self::Done(count) } else { Self::of(count) }
     }
 }

@@ -50,7 +50,7 @@ const WAITS: [Duration; 10] = {
     ]
 };
 
-/// How far a wait lies from its middle at most: deliveries that failed together do not come together.
+/// How far a wait lies from its middle at most, as a share of it: deliveries that failed together do not come together.
 const JITTER: f64 = 0.2;
 
 /// Carries events to one endpoint. It neither repeats nor remembers: the relay does.

@@ -15,7 +15,8 @@ use crate::stock::{BucketId, ReleaseOutcome};
 const STEP_MAX: usize = 500;
 
 /// Orders given back in one call: a stock does one call at a time, and reserves wait behind it. Calls
-/// of 500 held up Redis for 4 ms each, and calls of 50 still doubled the longest hundredth of reserves.
+/// of 500 held up Redis for 4 ms each, and calls of 50 still took the longest hundredth of reserves to 1.8 ×
+/// what they take alone. One call waits for the other: 10,000 units are 625 round trips.
 const CALL_MAX: usize = 16;
 
 /// Gives units back, by order id, on the sale's present epoch. A row goes only after the stock
@@ -103,6 +104,6 @@ impl Worker for Releaser {
             return Ok(if buckets == 0 { Step::Idle } else { Step::Worked(0) });
         }
         self.backends.ledger.releases_done(&done).await?;
-        Ok(Step::of_all(done.len() as u64, more))
+        Ok(Step::took(done.len() as u64, more))
     }
 }

@@ -68,11 +68,11 @@ pub(super) async fn lock(
     Ok((orders, rows::time(&now)?))
 }
 
-/// Rows, items' and buyers' units, history and release rows follow from the rows that changed. Said so, the
-/// status leads to no partial index, of which all that is pending would be read.
+/// Rows, items' and buyers' units, history and release rows follow from the rows that changed. As an
+/// expression the status leads to no partial index, of which all that is pending would be read.
 const CLOSE: &str = "WITH closed AS ( \
          UPDATE orders SET status = $3, strike = $2 = 'PENDING' AND ($3 = 'EXPIRED' \
-             OR $3 = 'CANCELLED' AND $4 > reserved_at + $6) WHERE id = ANY($1) AND status IS NOT DISTINCT FROM $2 \
+             OR $3 = 'CANCELLED' AND $4 > reserved_at + $6) WHERE id = ANY($1) AND status || '' = $2 \
          RETURNING id, sale, item, user_id, units \
      ), history AS ( \
          INSERT INTO order_event (ord, from_status, to_status, at) SELECT id, $2, $3, $4 FROM closed \

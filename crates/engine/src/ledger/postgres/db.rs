@@ -28,10 +28,15 @@ const PAUSE: Duration = Duration::from_millis(4);
 /// A dead peer is noticed after this idle time and three probes, not after the system's two hours.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// What writes finds its rows by their keys, whatever the statistics say, which lag behind a sale by minutes:
-/// without this the server reads whole tables for each batch until they are large.
-const BEGIN_WRITE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; \
-     SET LOCAL enable_mergejoin = off; SET LOCAL enable_hashjoin = off";
+/// A transaction that writes, and one that reads one state of the database.
+const WRITE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+/// Batches find their rows by keys and in the order of an index, whatever the statistics say, which lag behind
+/// a sale by minutes: by them the server reads all buyers, or all that is pending, for each batch. Only for
+/// statements of which each has such an index.
+const BY_KEYS: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
+     SET LOCAL enable_mergejoin = off; SET LOCAL enable_hashjoin = off; SET LOCAL jit = off";
 
 /// One statement and its parameters.
 pub(super) type Query<'a> = (&'a str, &'a [&'a (dyn ToSql + Sync)]);
@@ -107,9 +112,27 @@ impl Db {
         what: &'static str,
         work: impl Fn(Arc<Tx>) -> W,
     ) -> Result<T, BackendError> {
+        self.repeated(what, WRITE, work).await
+    }
+
+    /// The same for a batch, whose statements all find their rows by keys.
+    pub(super) async fn write_batch<T, W: Future<Output = Result<T, Failure>>>(
+        &self,
+        what: &'static str,
+        work: impl Fn(Arc<Tx>) -> W,
+    ) -> Result<T, BackendError> {
+        self.repeated(what, &format!("{WRITE}; {BY_KEYS}"), work).await
+    }
+
+    async fn repeated<T, W: Future<Output = Result<T, Failure>>>(
+        &self,
+        what: &'static str,
+        begin: &str,
+        work: impl Fn(Arc<Tx>) -> W,
+    ) -> Result<T, BackendError> {
         let mut tries = 1;
         loop {
-            let failure = match self.attempt(what, BEGIN_WRITE, &work).await? {
+            let failure = match self.attempt(what, begin, &work).await? {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
@@ -128,8 +151,17 @@ impl Db {
         what: &'static str,
         work: impl Fn(Arc<Tx>) -> W,
     ) -> Result<T, BackendError> {
-        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-        self.attempt(what, begin, &work).await?.map_err(|failure| failure.before_commit(what))
+        self.attempt(what, READ, &work).await?.map_err(|failure| failure.before_commit(what))
+    }
+
+    /// The same for a batch, whose statements all find their rows by an index.
+    pub(super) async fn read_batch<T, W: Future<Output = Result<T, Failure>>>(
+        &self,
+        what: &'static str,
+        work: impl Fn(Arc<Tx>) -> W,
+    ) -> Result<T, BackendError> {
+        let begin = format!("{READ}; {BY_KEYS}");
+        self.attempt(what, &begin, &work).await?.map_err(|failure| failure.before_commit(what))
     }
 
     /// One statement that only reads, so needs no transaction around it.
@@ -319,13 +351,11 @@ fn configure(options: &PostgresOptions) -> Result<Config, PostgresError> {
     if !well_formed {
         return Err(PostgresError::Schema(options.schema.clone()));
     }
-    // Rows are read in the order of an index, from memory or a disk that seeks for nothing. A server that
-    // goes by statistics that lag behind, and by the price of a spinning disk's seek, reads all that is
-    // pending for each batch. Whoever knows better may say so.
-    // Plans are made for each call: one that was made while a sale's tables were empty would scan them
-    // whole for as long as the connection lives.
+    // Rows are in memory, or on a disk that seeks for nothing: whoever has another says so in the URL's
+    // options. Plans are made for each call: one that was made while a sale's tables were empty would scan
+    // them whole for as long as the connection lives.
     let session = format!(
-        "-c random_page_cost=1.1 -c enable_bitmapscan=off {} -c search_path=\"{}\" -c statement_timeout={} -c lock_timeout={} \
+        "-c random_page_cost=1.1 {} -c search_path=\"{}\" -c statement_timeout={} -c lock_timeout={} \
          -c idle_in_transaction_session_timeout={} -c plan_cache_mode=force_custom_plan",
         config.get_options().unwrap_or_default(),
         options.schema,

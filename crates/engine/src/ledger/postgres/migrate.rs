@@ -1,7 +1,7 @@
 //! The schema's steps, numbered and applied once, each with the checksum of its text.
 //!
-//! A step first only adds (columns with defaults, tables, indexes), so that programs of the version
-//! before go on beside it; what they needed goes in a step of a later version.
+//! A step first only adds (columns with defaults, tables, indexes) or drops what no program needs, so that
+//! programs of the version before go on beside it; what they needed goes in a step of a later version.
 
 use tokio_postgres::Row;
 

@@ -25,14 +25,14 @@ const EXPIRE_MAX: usize = 500;
 #[async_trait]
 impl Orders for PostgresLedger {
     async fn record(&self, batch: &Batch) -> Result<RecordOutcome, BackendError> {
-        self.db.write("record a batch", |tx| async move { record::record(&tx, batch).await }).await
+        self.db.write_batch("record a batch", |tx| async move { record::record(&tx, batch).await }).await
     }
 
     async fn expire(&self, limit: usize, hold: Duration) -> Result<Expired, BackendError> {
         let limit = limit.min(EXPIRE_MAX);
         let (due, more) = self
             .db
-            .read("read what is due", |tx| async move {
+            .read_batch("read what is due", |tx| async move {
                 let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
                 let due = tx.rows((DUE, &[&now, &at_most(limit)])).await?;
                 let more = due.len() == limit;
@@ -134,7 +134,7 @@ impl PostgresLedger {
         if due.is_empty() {
             return Ok(Expired::default());
         }
-        match self.db.write("expire orders", |tx| async move { expire(&tx, due, hold).await }).await {
+        match self.db.write_batch("expire orders", |tx| async move { expire(&tx, due, hold).await }).await {
             Err(error) if error.fault == Fault::Permanent => match due {
                 [it] => {
                     tracing::error!(order.id = %it.id, error = error.chain(), "an order that is due cannot be expired");

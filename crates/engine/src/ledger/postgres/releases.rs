@@ -19,10 +19,10 @@ impl Releases for PostgresLedger {
                  SELECT coalesce($3::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now \
              ), due AS ( \
                  (SELECT * FROM release_row WHERE sale <> ALL($1) AND due_at <= (SELECT now FROM time) \
-                     ORDER BY due_at, id LIMIT $2) \
+                     ORDER BY due_at LIMIT $2) \
                  UNION ALL \
                  (SELECT * FROM release_row WHERE sale <> ALL($1) AND due_at > (SELECT now FROM time) + $4 \
-                     ORDER BY due_at, id LIMIT $2) \
+                     ORDER BY due_at LIMIT $2) \
              ) SELECT due.ord, due.sale, due.user_id, s.epoch FROM due JOIN sale s ON s.id = due.sale \
              ORDER BY due.due_at, due.id LIMIT $2";
         let (clock, spread) = (self.db.clock(), self.db.release_spread());
@@ -47,9 +47,9 @@ impl Releases for PostgresLedger {
 
     async fn releases_done(&self, orders: &[OrderId]) -> Result<(), BackendError> {
         self.db
-            .write("drop releases", |tx| async move {
-                let now = rows::time(&tx.rows((CLOCK, &[&tx.clock()])).await?)?;
-                tx.rows((DONE, &[&orders, &now])).await.map(drop)
+            .write_batch("drop releases", |tx| async move {
+                let [_, now] = tx.pipeline([(LOCK, &[&orders]), (CLOCK, &[&tx.clock()])]).await?;
+                tx.rows((DONE, &[&orders, &rows::time(&now)?])).await.map(drop)
             })
             .await
     }
@@ -65,13 +65,15 @@ impl Releases for PostgresLedger {
     }
 }
 
+/// In order, so that two releasers with the same rows wait for each other and do not deadlock: in that of the
+/// index by which they are found.
+const LOCK: &str = "SELECT id FROM release_row WHERE ord = ANY($1) ORDER BY ord FOR UPDATE";
+
 /// Drops the rows; what they gave back can be bought from now on, and the shop is told. What never had a
-/// step of the stock gave nothing back. In order, so that two releasers with the same rows wait for each
-/// other and do not deadlock.
-const DONE: &str = "WITH gone AS ( \
-         DELETE FROM release_row WHERE id IN (SELECT id FROM release_row WHERE ord = ANY($1) ORDER BY id FOR UPDATE) \
-         RETURNING ord \
-     ) INSERT INTO shop_event (kind, sale, item, units, at) \
+/// step of the stock gave nothing back. No join with the table itself: between two sales the server counts
+/// it as empty, and would go through all of it for each row.
+const DONE: &str = "WITH gone AS (DELETE FROM release_row WHERE ord = ANY($1) RETURNING ord) \
+     INSERT INTO shop_event (kind, sale, item, units, at) \
      SELECT 'stock.returned', o.sale, o.item, sum(o.units)::bigint, $2 \
      FROM gone JOIN orders o ON o.id = gone.ord AND o.seq <> 0 GROUP BY o.sale, o.item";
 
