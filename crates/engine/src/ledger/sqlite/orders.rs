@@ -164,6 +164,18 @@ fn cancel(
     }
 }
 
+/// Two ranges of the index, read from their ends: a sale that ended has many rows whose moment has not come.
+const RELEASES_DUE: &str = "WITH due AS ( \
+         SELECT * FROM (SELECT * FROM release_row \
+             WHERE due_at <= ?3 AND sale NOT IN (SELECT value FROM json_each(?1)) \
+             ORDER BY due_at, id LIMIT ?2) \
+         UNION ALL \
+         SELECT * FROM (SELECT * FROM release_row \
+             WHERE due_at > ?4 AND sale NOT IN (SELECT value FROM json_each(?1)) \
+             ORDER BY due_at, id LIMIT ?2) \
+     ) SELECT due.ord, due.sale, due.user, s.epoch FROM due JOIN sale s ON s.id = due.sale \
+     ORDER BY due.due_at, due.id LIMIT ?2";
+
 #[async_trait]
 impl Releases for SqliteLedger {
     async fn releases_due(&self, skip: &[SaleId], limit: usize) -> Result<Vec<ReleaseRow>, BackendError> {
@@ -171,20 +183,7 @@ impl Releases for SqliteLedger {
         let (now, latest) = (self.clock.now(), self.clock.now().plus(self.release_spread));
         self.db
             .read("read releases", move |tx| {
-                // Two ranges of the index, read from their ends: a sale that ended has many rows whose moment
-                // has not come.
-                let mut statement = tx.prepare_cached(
-                    "WITH due AS ( \
-                         SELECT * FROM (SELECT * FROM release_row \
-                             WHERE due_at <= ?3 AND sale NOT IN (SELECT value FROM json_each(?1)) \
-                             ORDER BY due_at, id LIMIT ?2) \
-                         UNION ALL \
-                         SELECT * FROM (SELECT * FROM release_row \
-                             WHERE due_at > ?4 AND sale NOT IN (SELECT value FROM json_each(?1)) \
-                             ORDER BY due_at, id LIMIT ?2) \
-                     ) SELECT due.ord, due.sale, due.user, s.epoch FROM due JOIN sale s ON s.id = due.sale \
-                     ORDER BY due.due_at, due.id LIMIT ?2",
-                )?;
+                let mut statement = tx.prepare_cached(RELEASES_DUE)?;
                 let rows = statement.query_map((skip, signed(limit as u64), now, latest), |row| {
                     Ok(ReleaseRow {
                         order: row.get("ord")?,
@@ -283,5 +282,28 @@ impl Positions for SqliteLedger {
                 positions.collect()
             })
             .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_is_found_by_its_index() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(
+            "CREATE TABLE sale (id INTEGER PRIMARY KEY, epoch INTEGER); \
+             CREATE TABLE release_row (id INTEGER PRIMARY KEY, ord BLOB, sale INTEGER, user BLOB, due_at INTEGER); \
+             CREATE INDEX release_row_due ON release_row (due_at);",
+        )
+        .unwrap();
+        let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {RELEASES_DUE}")).unwrap();
+        let steps = statement.query_map(("[]", 1, 1, 1), |row| row.get::<_, String>("detail")).unwrap();
+        let steps: Vec<String> = steps.map(Result::unwrap).collect();
+        let searches =
+            steps.iter().filter(|it| it.starts_with("SEARCH release_row USING INDEX release_row_due"));
+        assert_eq!(searches.count(), 2, "{steps:#?}");
+        assert!(!steps.iter().any(|it| it.contains("SCAN release_row")), "{steps:#?}");
     }
 }
