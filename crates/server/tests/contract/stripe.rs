@@ -168,6 +168,9 @@ fn stripes_own_check_finds_every_request_to_be_of_its_api() {
         until(line, || asked(&format!("Request: {line}")));
     }
     until("the page is ended", || account.log().contains("/expire"));
+    // A request is in the log before its answer is.
+    let count = |word: &str| account.log().lines().filter(|it| it.starts_with(word)).count();
+    until("every request is answered", || count("Response:") == count("Request:"));
     let log = account.log();
     let refused = log.lines().find(|it| it.contains("status=") && !it.contains("status=200"));
     assert_eq!(refused, None, "{log}");
